@@ -1,0 +1,74 @@
+"""What several tests need: a tiny configuration, loud weights, the shared golden data."""
+
+import pathlib
+import tempfile
+import unittest
+
+import numpy as np
+
+from txl_tf.config import TransformerXLConfig
+from txl_tf.data import metadata, shards, tokenizers, vocabulary
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden"  # small arrays, in every clone
+
+
+def shared(path):
+    """A file or folder beside the project; a test that needs it skips where it is absent."""
+    found = ROOT.parent / "shared" / path
+    if not found.exists():
+        raise unittest.SkipTest(f"needs ../shared/{path}, which is not here")
+    return found
+
+
+def tiny_config(**changes):
+    """V 11, L 2, D 8, H 2, K 4, F 16, no dropout, with `changes`."""
+    sizes = dict(vocab_size=11, num_layers=2, d_model=8, num_heads=2, head_dim=4, d_inner=16)
+    return TransformerXLConfig(**(sizes | dict(mem_len=4, dropout=0.0) | changes))
+
+
+def loud(model, seed=0, deviation=0.5):
+    """Gives every weight a deviation that makes mistakes show; norms stay near 1. Returns model."""
+    draw = np.random.default_rng(seed)
+    for weight in model.trainable_variables:
+        centre = 1.0 if weight.name == "gamma" else 0.0
+        weight.assign(centre + draw.normal(scale=deviation, size=weight.shape))
+    return model
+
+
+def draw_ids(*shape, vocab_size=11, seed=0):
+    """Token ids, the same for the same arguments. int32."""
+    return np.random.default_rng(seed).integers(vocab_size, size=shape).astype("int32")
+
+
+def temp_dir(test):
+    """A new folder for `test`, removed when it ends."""
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    return pathlib.Path(folder.name)
+
+
+def write_data(folder, vocab_size=11, seed=0, **tokens):
+    """A prepared data set of random characters; `tokens` of each split. Returns the folder."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = tokenizers.CharTokenizer(
+        vocabulary=vocabulary.Vocabulary([*map(chr, range(97, 96 + vocab_size)), "<unk>"]),
+        end_of_line="none",
+    )
+    splits = {}
+    for split, count in (tokens or dict(train=200, valid=60)).items():
+        with shards.ShardWriter(folder, split, shard_tokens=64) as writer:
+            writer.write(draw_ids(count, vocab_size=vocab_size, seed=seed), range(0, count, 37))
+        splits[split] = metadata.SplitMetadata(
+            shards=tuple(writer.shards), tokens=count, bytes=count, characters=count
+        )
+    tokenizer.save(str(folder))
+    data = metadata.Metadata(
+        tokenizer=dict(kind=tokenizer.kind, options=tokenizer.options),
+        vocab_size=vocab_size,
+        vocab_checksum=tokenizer.checksum,
+        splits=splits,
+    )
+    (folder / metadata.FILE_NAME).write_text(data.to_json())
+    return folder

@@ -1,0 +1,299 @@
+"""What a run is made of: frozen dataclasses, checked on construction; JSON and flags set them."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from txl_tf import fields
+from txl_tf.fields import check, check_at_least, check_choice
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransformerXLConfig:
+    """One architecture (arXiv 1901.02860), with the options of the published implementations.
+
+    Attributes:
+      vocab_size: number of token ids, V.
+      num_layers: number of layers, L.
+      d_model: width of the residual stream, D. Even: half sines, half cosines.
+      num_heads: attention heads, H.
+      head_dim: width of a head, K. H * K need not equal D.
+      d_inner: width of the feed-forward net's hidden layer, F.
+      mem_len: memory slots a layer, M. Zero means no memory.
+      d_embed: width of the first embedding table; None means d_model.
+      cutoffs: first ids of the tail clusters, rising; empty means a plain softmax.
+      div_val: cluster i has embeddings of width d_embed // div_val**i; 1 means one table.
+      untie_biases: whether each layer has its own u and v, not one pair for all.
+      tie_embeddings: whether the output tables are the input tables.
+      tie_projections: for each cluster, whether the output projection is the input one. The last
+        value repeats.
+      project_same_dim: whether a cluster as wide as d_model is projected all the same
+        (only where div_val > 1; a single table is projected when its width differs).
+      pre_norm: whether LayerNorm stands before attention and feed-forward, not after the sums.
+      dropout: rate at the paper's places (embeddings, positions, sub-layer outputs, final).
+      attention_dropout: rate on attention weights.
+      init_std: deviation of the normal initialiser of weights.
+      proj_init_std: deviation of the normal initialiser of embedding and softmax projections.
+      clamp_len: distances above this count as this; None is off.
+      position: how positions enter: "xl", the paper's relative encodings.
+      attention: attention spec of each layer, for example ("local(window=128)", "dense"), repeated.
+      feed_forward: feed-forward spec of each layer, repeated.
+      layer_norm_epsilon: 1e-12 in the TensorFlow original, 1e-5 in PyTorch and Hugging Face.
+      attention_span: most keys that a query sees, itself included; None is no limit. The
+        originals' `same_length` is mem_len + 1 (TensorFlow) or mem_len (PyTorch).
+      attend_to_initial_zeros: whether a fresh memory counts as full of zeros, which take attention
+        mass, as in the TensorFlow and Hugging Face originals.
+
+    Raises:
+      ValueError: a field breaks a rule; the message names the field and the value.
+    """
+
+    vocab_size: int
+    num_layers: int = 12
+    d_model: int = 512
+    num_heads: int = 8
+    head_dim: int = 64
+    d_inner: int = 2048
+    mem_len: int = 512
+    d_embed: int | None = None
+    cutoffs: tuple[int, ...] = ()
+    div_val: int = 1
+    untie_biases: bool = False
+    tie_embeddings: bool = True
+    tie_projections: tuple[bool, ...] = (False,)
+    project_same_dim: bool = True
+    pre_norm: bool = False
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    init_std: float = 0.02
+    proj_init_std: float = 0.01
+    clamp_len: int | None = None
+    position: str = "xl"
+    attention: tuple[str, ...] = ("dense",)
+    feed_forward: tuple[str, ...] = ("dense",)
+    layer_norm_epsilon: float = 1e-5
+    attention_span: int | None = None
+    attend_to_initial_zeros: bool = False
+
+    def __post_init__(self) -> None:
+        fields.check_types(self)
+        check_at_least(self, 1, "vocab_size", "num_layers", "d_model", "num_heads", "head_dim")
+        check_at_least(self, 1, "d_inner", "d_embed", "div_val", "clamp_len", "attention_span")
+        check_at_least(self, 0, "mem_len", "init_std", "proj_init_std")
+        check(self.d_model % 2 == 0, "d_model", "be even (half sines, half cosines)", self.d_model)
+        check(
+            self.layer_norm_epsilon > 0, "layer_norm_epsilon", "be above 0", self.layer_norm_epsilon
+        )
+        for field in ("dropout", "attention_dropout"):
+            rate = getattr(self, field)
+            check(0 <= rate < 1, field, "be at least 0 and below 1", rate)
+        rising = all(a < b for a, b in zip((0, *self.cutoffs), self.cutoffs, strict=False))
+        check(rising, "cutoffs", "rise from above 0", self.cutoffs)
+        if self.cutoffs and self.cutoffs[-1] >= self.vocab_size:
+            raise ValueError(
+                f"cutoffs must lie below vocab_size {self.vocab_size}, got {self.cutoffs}"
+            )
+        if self.div_val > 1 and not self.cutoffs:
+            raise ValueError(f"div_val must be 1 without cutoffs, got {self.div_val}")
+        narrowest = self.embed_dim // self.div_val ** len(self.cutoffs)
+        if narrowest < 1:
+            raise ValueError(
+                f"div_val must leave the last cluster a width of at least 1, got {self.div_val} "
+                f"with d_embed {self.embed_dim} and {len(self.cutoffs)} cutoffs"
+            )
+        check_choice(self, "position", ("xl",))
+        for field in ("attention", "feed_forward", "tie_projections"):
+            check(len(getattr(self, field)) > 0, field, "not be empty", ())
+
+    @property
+    def embed_dim(self) -> int:
+        """Width of the first embedding table: `d_embed`, else `d_model`."""
+        return self.d_model if self.d_embed is None else self.d_embed
+
+    def layer_specs(self, field: str) -> tuple[str, ...]:
+        """The spec of each layer: ("a", "b") over three layers is ("a", "b", "a")."""
+        specs = getattr(self, field)
+        return tuple(specs[i % len(specs)] for i in range(self.num_layers))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """How prepared text becomes training batches.
+
+    Attributes:
+      layout: "contiguous" (every row reads on from its last segment) or "reference" (the batching
+        of the original code, for published numbers).
+      reset_memory_at_documents: whether a document sees nothing of the one before it.
+    """
+
+    layout: str = "contiguous"
+    reset_memory_at_documents: bool = False
+
+    def __post_init__(self) -> None:
+        fields.check_types(self)
+        check_choice(self, "layout", ("contiguous", "reference"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model is trained. Lengths are in tokens, periods in optimizer steps.
+
+    Attributes:
+      seed: of the initial weights and of dropout.
+      batch_size: rows of one optimizer step over all replicas.
+      segment_len: tokens of a row in one step.
+      train_steps: optimizer steps of the whole run, warm-up included.
+      learning_rate: the peak.
+      warmup_steps: linear from 0 at the first step.
+      min_lr_ratio: floor of the cosine as a part of the peak.
+      adam_beta1, adam_beta2, adam_epsilon: of Adam; epsilon is added to the uncorrected root.
+      clip_norm: global norm to which gradients are clipped; None is off.
+      accumulate_steps: parts into which a batch's rows are cut; gradients are summed over them.
+      precision: "float32" or "bfloat16" (weights, norms, scores and loss stay float32).
+      jit: whether the step is compiled by XLA.
+      log_every, eval_every, checkpoint_every: periods; eval_every None is never.
+      keep_checkpoints: how many of the newest checkpoints stay, besides the best.
+      eval_batches: most batches of a periodic validation; None is all.
+    """
+
+    seed: int = 1
+    batch_size: int = 16
+    segment_len: int = 128
+    train_steps: int = 10_000
+    learning_rate: float = 2.5e-4
+    warmup_steps: int = 0
+    min_lr_ratio: float = 0.004
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
+    clip_norm: float | None = 0.25
+    accumulate_steps: int = 1
+    precision: str = "float32"
+    jit: bool = True
+    log_every: int = 100
+    eval_every: int | None = 1000
+    checkpoint_every: int = 1000
+    keep_checkpoints: int = 3
+    eval_batches: int | None = None
+
+    def __post_init__(self) -> None:
+        fields.check_types(self)
+        check_at_least(self, 0, "seed", "warmup_steps", "min_lr_ratio", "learning_rate")
+        check_at_least(self, 1, "batch_size", "segment_len", "train_steps", "accumulate_steps")
+        check_at_least(self, 1, "log_every", "eval_every", "checkpoint_every", "keep_checkpoints")
+        check_at_least(self, 1, "eval_batches")
+        check(
+            self.clip_norm is None or self.clip_norm > 0,
+            "clip_norm",
+            "be above 0 or none",
+            self.clip_norm,
+        )
+        check_choice(self, "precision", ("float32", "bfloat16"))
+        if self.batch_size % self.accumulate_steps:
+            raise ValueError(
+                f"batch_size must be a multiple of accumulate_steps {self.accumulate_steps}, "
+                f"got {self.batch_size}"
+            )
+        if self.warmup_steps >= self.train_steps and self.warmup_steps:
+            raise ValueError(
+                f"warmup_steps must be below train_steps {self.train_steps}, "
+                f"got {self.warmup_steps}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalConfig:
+    """How a model is evaluated, in training and by `evaluate`.
+
+    Attributes:
+      batch_size: rows.
+      segment_len: tokens of a row in one call; None is as in training.
+      mem_len, clamp_len, attention_span: None is as in the model.
+      layout: "contiguous" scores every target once; "reference" batches as the originals do.
+    """
+
+    batch_size: int = 10
+    segment_len: int | None = None
+    mem_len: int | None = None
+    clamp_len: int | None = None
+    attention_span: int | None = None
+    layout: str = "contiguous"
+
+    def __post_init__(self) -> None:
+        fields.check_types(self)
+        check_at_least(self, 1, "batch_size", "segment_len", "clamp_len", "attention_span")
+        check_at_least(self, 0, "mem_len")
+        check_choice(self, "layout", ("contiguous", "reference"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole run; written as `config.json` beside every checkpoint and export."""
+
+    model: TransformerXLConfig
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
+
+    def to_json(self) -> str:
+        """Indented JSON with every field."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Config":
+        """Reads `to_json`'s text.
+
+        Raises:
+          ValueError: the text is no JSON object of this form, or a value breaks a rule.
+        """
+        try:
+            tree = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"config must be JSON, got {error}") from error
+        sections = fields.types_of(cls)
+        fields.check_names("config", tree, sections)
+        return cls(**{name: from_dict(sections[name], tree[name]) for name in tree})
+
+
+def from_dict(kind: Any, values: Mapping[str, Any]) -> Any:
+    """Builds the dataclass `kind` from plain values; lists become tuples."""
+    fields.check_names(kind.__name__, values, fields.types_of(kind))
+    tidy = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    return kind(**tidy)
+
+
+def override(config: Config, assignment: str) -> Config:
+    """Returns `config` with one field changed, as in `override(config, "model.num_layers=4")`.
+
+    The value is read by the field's type; "none" is None, tuples are comma-separated. Several
+    assignments that only together keep the rules go to `override_all`.
+
+    Raises:
+      ValueError: the name is unknown, or the value does not fit; names both.
+    """
+    return override_all(config, [assignment])
+
+
+def override_all(config: Config, assignments: list[str]) -> Config:
+    """`override` for several assignments at once, checked after the last."""
+    changes: dict[str, dict[str, Any]] = {}
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        section, _, field = path.strip().partition(".")
+        if not equals or not field:
+            raise ValueError(f"a setting must read section.field=value, got {assignment!r}")
+        sections = fields.types_of(Config)
+        if section not in sections:
+            raise ValueError(f"unknown section {section!r}; choose from {', '.join(sections)}")
+        kinds = fields.types_of(sections[section])
+        if field not in kinds:
+            known = ", ".join(sorted(kinds))
+            raise ValueError(f"unknown setting {section}.{field}; choose from {known}")
+        if field in changes.get(section, {}):
+            raise ValueError(f"{section}.{field} must be set once, got it twice")
+        changes.setdefault(section, {})[field] = fields.parse(
+            f"{section}.{field}", kinds[field], text
+        )
+    parts = {s: dataclasses.replace(getattr(config, s), **c) for s, c in changes.items()}
+    return dataclasses.replace(config, **parts)

@@ -1,0 +1,100 @@
+"""The types of dataclass fields: checking values against them, reading values from text."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+
+def check(fact: bool, field: str, rule: str, value: object) -> None:
+    """Raises "<field> must <rule>, got <value>" unless `fact` holds."""
+    if not fact:
+        raise ValueError(f"{field} must {rule}, got {value!r}")
+
+
+def check_at_least(config: object, least: float, *fields: str) -> None:
+    """Refuses a value below `least`; None passes."""
+    for field in fields:
+        value = getattr(config, field)
+        check(value is None or value >= least, field, f"be at least {least}", value)
+
+
+def parse(name: str, kind: Any, text: str) -> Any:
+    """Reads `text` as a value of the annotated type `kind`."""
+    text = text.strip()
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if type(None) in kinds and text.lower() == "none":
+        return None
+    kind = kinds[0]
+    if typing.get_origin(kind) is tuple:
+        item = typing.get_args(kind)[0]
+        return tuple(parse(name, item, part) for part in _split(text))
+    if kind is str:
+        return text
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{name} must be true or false, got {text!r}")
+        return text.lower() == "true"
+    try:
+        if kind is float:
+            return float(text)
+        return int(text)
+    except ValueError as error:
+        raise ValueError(f"{name} must be {_describe(kinds)}, got {text!r}") from error
+
+
+def _split(text: str) -> list[str]:
+    """Cuts at the commas outside brackets: "topk(k=8,x=1),dense" has two parts."""
+    parts, depth = [""], 0
+    for letter in text.strip():
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _describe(kinds: tuple[Any, ...]) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return " or ".join(names.get(k, "none" if k is type(None) else str(k)) for k in kinds)
+
+
+def types_of(kind: Any) -> dict[str, Any]:
+    """Name -> annotated type of a dataclass's fields."""
+    return {field.name: field.type for field in dataclasses.fields(kind)}
+
+
+def check_names(owner: str, values: object, known: Mapping[str, Any]) -> None:
+    """Refuses anything but a mapping, and names that are not known."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{owner} must be a JSON object, got {values!r}")
+    for name in values:
+        if name not in known:
+            raise ValueError(f"{owner} has no field {name!r}; choose from {', '.join(known)}")
+
+
+def check_types(config: Any) -> None:
+    """Refuses a value of the wrong type, and turns whole numbers into floats where those belong."""
+    for name, kind in types_of(type(config)).items():
+        value = getattr(config, name)
+        kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+        if value is None and type(None) in kinds:
+            continue
+        kind = kinds[0]
+        if kind is float and type(value) is int:
+            object.__setattr__(config, name, float(value))
+        elif typing.get_origin(kind) is tuple:
+            item = typing.get_args(kind)[0]
+            fits = isinstance(value, tuple) and all(type(v) is item for v in value)
+            check(fits, name, f"be a tuple of {_describe((item,))}", value)
+        else:
+            check(type(value) is kind, name, f"be {_describe(kinds)}", value)
+
+
+def check_choice(config: object, field: str, choices: tuple[str, ...]) -> None:
+    """Refuses a value that is not among the choices."""
+    value = getattr(config, field)
+    if value not in choices:
+        raise ValueError(f"{field} must be one of {', '.join(choices)}, got {value!r}")

@@ -1,0 +1,44 @@
+"""Layer specs: short texts such as "local(window=128)" that name a class and its options."""
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+
+def parse(spec: str) -> tuple[str, dict[str, Any]]:
+    """Splits "topk(k=8)" into ("topk", {"k": 8}); values are Python literals.
+
+    Raises:
+      ValueError: the text is not of this form.
+    """
+    try:
+        node = ast.parse(spec.strip(), mode="eval").body
+        call = node if isinstance(node, ast.Call) else None
+        name = call.func if call else node
+        if not isinstance(name, ast.Name) or (call and call.args):
+            raise SyntaxError
+        options = {}
+        for keyword in call.keywords if call else ():
+            if keyword.arg is None:
+                raise SyntaxError
+            options[keyword.arg] = ast.literal_eval(keyword.value)
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f"a spec must read name or name(option=value), got {spec!r}") from error
+    return name.id, options
+
+
+def build(table: Mapping[str, type], spec: str, **common: Any) -> Any:
+    """Makes the object that `spec` names in `table`, with its options and the `common` ones.
+
+    Raises:
+      ValueError: the name is not in the table, or its class knows no such option.
+    """
+    name, options = parse(spec)
+    if name not in table:
+        raise ValueError(f"unknown kind {name!r} in {spec!r}; choose from {', '.join(table)}")
+    known = getattr(table[name], "OPTIONS", ())
+    for option in options:
+        if option not in known:
+            choices = f"choose from {', '.join(known)}" if known else "it has none"
+            raise ValueError(f"unknown option {option!r} in {spec!r}; {choices}")
+    return table[name](**common, **options)
