@@ -1,0 +1,59 @@
+"""Which keys a query may see."""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+HIDDEN = -1e30  # the score of a hidden key: finite, so that no softmax makes NaN
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Visibility:
+    """The rules of one call; a core turns them into a mask of the shape that it works on.
+
+    Keys are M memory slots, newest last, and then the T tokens of the segment. Query i (the
+    segment's token i) sees key j where all of these hold:
+
+      * j is not in the future: j <= M + i;
+      * j is a token of the segment, or one of the `remembered` newest slots;
+      * j is among the `attention_span` keys that end with the query itself;
+      * j is in the query's document.
+
+    M = 2, T = 3, remembered 1, attention_span 3 (# = seen):
+
+        key      m m 0 1 2
+        query 0  . # # . .
+        query 1  . # # # .
+        query 2  . . # # #
+
+    Right padding needs no rule: pads come last, so only pads see them.
+
+    Attributes:
+      remembered: [B] int32, how many of the newest slots are real.
+      documents: [B, T] int32, how many documents have begun in the segment up to each token;
+        None where documents do not matter. Memory belongs to document 0.
+      attention_span: most keys a query sees, itself included; None is no limit.
+    """
+
+    remembered: Any
+    documents: Any = None
+    attention_span: int | None = None
+
+    def dense(self, num_queries, num_keys):
+        """The mask over all pairs.
+
+        Shapes: returns [B, 1, T, S] bool for T queries and S = M + T keys.
+        """
+        slots = num_keys - num_queries  # M
+        key = tf.range(num_keys)  # [S]
+        distance = slots + tf.range(num_queries)[:, tf.newaxis] - key  # [T, S]
+        seen = distance >= 0
+        if self.attention_span is not None:
+            seen &= distance < self.attention_span
+        real = key >= slots - self.remembered[:, tf.newaxis]  # [B, S]
+        seen = seen & real[:, tf.newaxis]  # [B, T, S]
+        if self.documents is not None:
+            of_key = tf.pad(self.documents, [[0, 0], [slots, 0]])  # [B, S]
+            seen &= self.documents[:, :, tf.newaxis] == of_key[:, tf.newaxis]
+        return seen[:, tf.newaxis]  # [B, 1, T, S]
