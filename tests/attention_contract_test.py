@@ -1,0 +1,113 @@
+"""Laws for every row of ATTENTION, and the dense core against a plain loop in float64."""
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+from txl_tf import specs
+from txl_tf.attention import ATTENTION
+from txl_tf.ops.masks import Visibility
+
+SPECS = {"dense": "dense"}
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def inputs(rows=2, queries=3, keys=5, heads=2, width=4):
+    """content_query, position_query, keys, values, encodings."""
+    return [
+        draw(rows, queries, heads, width, seed=1),
+        draw(rows, queries, heads, width, seed=2),
+        draw(rows, keys, heads, width, seed=3),
+        draw(rows, keys, heads, width, seed=4),
+        draw(keys, heads, width, seed=5),
+    ]
+
+
+def visibility(remembered=(2, 1), **kwargs):
+    return Visibility(remembered=tf.constant(remembered), **kwargs)
+
+
+class AttentionContractTest(parameterized.TestCase):
+    def test_every_core_is_covered(self):
+        self.assertEqual(SPECS.keys(), ATTENTION.keys())
+
+    @parameterized.product(spec=tuple(SPECS.values()))
+    def test_the_future_does_not_leak(self, spec):
+        core, arrays = specs.build(ATTENTION, spec), inputs()
+        before = np.array(core(*arrays, visibility=visibility()))
+        arrays[2][:, -1] += 1.0  # only the last query may see the last key
+        arrays[3][:, -1] += 1.0
+        after = np.array(core(*arrays, visibility=visibility()))
+        np.testing.assert_array_equal(after[:, :-1], before[:, :-1])
+        self.assertGreater(np.abs(after[:, -1] - before[:, -1]).max(), 1e-3)
+
+    @parameterized.product(spec=tuple(SPECS.values()))
+    def test_slots_that_hold_nothing_are_not_seen(self, spec):
+        core, arrays = specs.build(ATTENTION, spec), inputs()
+        before = np.array(core(*arrays, visibility=visibility()))
+        arrays[2][:, 0] += 1.0  # row 0 remembers this slot, row 1 does not
+        arrays[3][:, 0] += 1.0
+        after = np.array(core(*arrays, visibility=visibility()))
+        np.testing.assert_array_equal(after[1], before[1])
+        self.assertGreater(np.abs(after[0] - before[0]).max(), 1e-3)
+
+    @parameterized.product(spec=tuple(SPECS.values()))
+    def test_compiled_equals_eager(self, spec):
+        core, arrays = specs.build(ATTENTION, spec), inputs()
+        compiled = tf.function(
+            lambda *arrays: core(*arrays, visibility=visibility(attention_span=2)),
+            jit_compile=True,
+        )
+        eager = core(*arrays, visibility=visibility(attention_span=2))
+        np.testing.assert_allclose(compiled(*arrays), eager, atol=1e-5)
+
+    @parameterized.product(spec=tuple(SPECS.values()))
+    def test_comes_back_from_its_config(self, spec):
+        core = specs.build(ATTENTION, spec, dropout=0.25, site=9)
+        again = type(core).from_config(core.get_config())
+        self.assertEqual(again.get_config(), core.get_config())
+        self.assertEqual((again.dropout, again.site), (0.25, 9))
+
+    @parameterized.product(spec=tuple(SPECS.values()))
+    def test_bfloat16_scores_in_float32(self, spec):
+        core = specs.build(ATTENTION, spec, dtype="mixed_bfloat16")
+        arrays = inputs()
+        rough = core(*[tf.cast(a, tf.bfloat16) for a in arrays], visibility=visibility())
+        self.assertEqual(rough.dtype, tf.bfloat16)
+        exact = specs.build(ATTENTION, spec)(*arrays, visibility=visibility())
+        np.testing.assert_allclose(tf.cast(rough, tf.float32), exact, atol=0.1)
+
+
+class DenseAttentionTest(parameterized.TestCase):
+    @parameterized.product(memory=(0, 2, 7), queries=(1, 3), span=(None, 2))
+    def test_equals_a_plain_loop(self, memory, queries, span):
+        arrays = inputs(queries=queries, keys=memory + queries)
+        remembered = (memory, max(memory - 1, 0))
+        core = specs.build(ATTENTION, "dense")
+        rules = visibility(remembered, attention_span=span)
+        found = np.array(core(*arrays, visibility=rules))
+        np.testing.assert_allclose(found, by_hand(*arrays, remembered, span), atol=1e-5)
+
+
+def by_hand(content, position, keys, values, encodings, remembered, span):
+    rows, queries, heads, width = content.shape
+    slots, result = keys.shape[1] - queries, np.zeros(content.shape)
+    for b, i, h in np.ndindex(rows, queries, heads):
+        scores, seen = [], []
+        for j in range(slots - remembered[b], slots + i + 1):
+            distance = slots + i - j
+            if span is None or distance < span:
+                q_u, q_v = content[b, i, h].astype(float), position[b, i, h].astype(float)
+                score = q_u @ keys[b, j, h] + q_v @ encodings[len(encodings) - 1 - distance, h]
+                scores.append(score / width**0.5)
+                seen.append(values[b, j, h])
+        weights = np.exp(np.array(scores) - max(scores))
+        result[b, i, h] = weights / weights.sum() @ np.array(seen)
+    return result
+
+
+if __name__ == "__main__":
+    absltest.main()

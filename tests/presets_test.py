@@ -1,0 +1,73 @@
+import dataclasses
+import gc
+
+import numpy as np
+import pytest
+from absl.testing import absltest, parameterized
+
+from txl_tf import presets
+from txl_tf.config import Config
+from txl_tf.importers import original
+from txl_tf.models.transformer_xl import TransformerXL
+
+# Of the graphs that the original TensorFlow code builds (lm1b base: of its released script).
+PARAMETERS = dict(
+    enwik8_base=41_055_436,
+    text8_base=40_964_635,
+    enwik8_large=277_231_820,
+    text8_large=277_050_395,
+    wt103_base=151_119_838,
+    wt103_large=285_205_322,
+)
+MILLIONS = dict(lm1b_base=355.7, lm1b_large=838.1)
+# One model takes minutes and gigabytes only where its vocabulary does: the rest is counted fast.
+SMALL = ("enwik8_base", "text8_base")
+
+
+class PresetsTest(parameterized.TestCase):
+    def test_every_published_model_has_a_preset(self):
+        self.assertSameElements(presets.names(), ["tiny", "small", *PARAMETERS, *MILLIONS])
+
+    def test_an_unknown_name_lists_the_choices(self):
+        with self.assertRaisesRegex(ValueError, "unknown preset 'base'; choose from tiny, small"):
+            presets.preset("base")
+
+    @parameterized.parameters(*presets.names())
+    def test_survives_json(self, name):
+        preset = presets.preset(name)
+        self.assertEqual(Config.from_json(preset.to_json()), preset)
+
+    @parameterized.parameters(*SMALL)
+    def test_has_the_published_size(self, name):
+        self.assertEqual(count(name), PARAMETERS[name])
+
+    @parameterized.parameters(*(PARAMETERS.keys() - set(SMALL)))
+    @pytest.mark.slow
+    def test_large_ones_have_the_published_size(self, name):
+        self.assertEqual(count(name), PARAMETERS[name])
+
+    @parameterized.parameters(*MILLIONS)
+    @pytest.mark.slow
+    def test_lm1b_has_the_published_size(self, name):
+        self.assertEqual(presets.preset(name).model.vocab_size, 793_471)
+        self.assertAlmostEqual(count(name) / 1e6, MILLIONS[name], delta=0.05)
+
+    def test_tables_of_wt103_large_have_the_published_shapes(self):
+        config = presets.preset("wt103_large").model
+        layers = dataclasses.replace(config, num_layers=1)
+        shapes = {n: p.shape for n, p in original.parameters(TransformerXL(layers)).items()}
+        self.assertEqual(shapes["adaptive_embed/cutoff_3/lookup_table"], (67_735, 16))
+        self.assertEqual(shapes["adaptive_embed/cutoff_2/proj_W"], (64, 1024))
+        self.assertEqual(shapes["adaptive_softmax/cutoff_0/proj"], (1024, 1024))
+        self.assertNotIn("adaptive_softmax/cutoff_1/proj", shapes)
+        self.assertEqual(shapes["adaptive_softmax/cutoff_0/cluster_W"], (3, 1024))
+
+
+def count(name):
+    gc.collect()  # the model before may have held gigabytes
+    model = TransformerXL(presets.preset(name).model)
+    return sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,40 @@
+"""The contract of an attention core."""
+
+import keras
+import tensorflow as tf
+
+from txl_tf.ops import dropout as dropouts
+from txl_tf.ops import masks
+
+
+class AttentionCore(keras.layers.Layer):
+    """What all cores share. A subclass writes `call` and lists its own options in `OPTIONS`.
+
+    Shapes:
+      content_query, position_query: [B, T, H, K], the segment's queries plus u, and plus v.
+      keys, values: [B, S, H, K], of memory and segment, S = M + T.
+      encodings: [S, H, K], projected distances, farthest first.
+      returns [B, T, H, K].
+
+    Call arguments by keyword: `visibility` (a `masks.Visibility`) and `dropout_key` (None where
+    nothing is dropped).
+
+    Args:
+      dropout: rate on attention weights.
+      site: the number of the place where they are dropped; see `ops.dropout`.
+    """
+
+    OPTIONS: tuple[str, ...] = ()
+
+    def __init__(self, *, dropout=0.0, site=0, **kwargs):
+        super().__init__(**kwargs)
+        self.dropout = dropout
+        self.site = site
+
+    def weigh(self, scores, visible, dropout_key):
+        """Softmax over the visible keys, in float32, and dropout. [..., T, S] -> the same."""
+        weights = tf.nn.softmax(tf.where(visible, scores, masks.HIDDEN))
+        return dropouts.dropout(weights, self.dropout, dropout_key, self.site)
+
+    def get_config(self):
+        return super().get_config() | {"dropout": self.dropout, "site": self.site}

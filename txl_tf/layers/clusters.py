@@ -1,0 +1,25 @@
+"""How cut-offs divide a vocabulary into clusters: their words, and the widths of their tables."""
+
+from typing import Any
+
+
+def bounds(vocab_size: int, cutoffs: tuple[int, ...]) -> list[tuple[int, int]]:
+    """The first id of each cluster and the first id after it; one cluster without cut-offs."""
+    return list(zip((0, *cutoffs), (*cutoffs, vocab_size), strict=True))
+
+
+def table_shapes(
+    vocab_size: int, d_embed: int, cutoffs: tuple[int, ...], div_val: int
+) -> list[tuple[int, int]]:
+    """Rows and width of each table: one for all words when `div_val` is 1, else one a cluster."""
+    if div_val == 1:
+        return [(vocab_size, d_embed)]
+    clusters = enumerate(bounds(vocab_size, cutoffs))
+    return [(end - start, d_embed // div_val**i) for i, (start, end) in clusters]
+
+
+def named(name: str, values: list) -> list[tuple[str, Any]]:
+    """Each value with its weight's name: `name` if it is alone, else `name_0`, `name_1`, ..."""
+    if len(values) == 1:
+        return [(name, values[0])]
+    return [(f"{name}_{i}", value) for i, value in enumerate(values)]

@@ -1,0 +1,314 @@
+"""The language model: a stack of blocks that carries a memory from segment to segment."""
+
+import dataclasses
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf.config import TransformerXLConfig, from_dict
+from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
+from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
+from txl_tf.layers.block import SITES, Block
+from txl_tf.layers.shared_biases import SharedBiases
+from txl_tf.models import memory
+from txl_tf.ops import dropout as dropouts
+from txl_tf.ops import ids as id_checks
+from txl_tf.ops import masks, positions
+from txl_tf.ops.shapes import shape_of
+
+# Numbers of the model's own dropout places; the blocks' follow from FIRST_BLOCK on.
+_EMBEDDING, _POSITIONS, _FINAL, _FIRST_BLOCK = 0, 1, 2, 8
+_UNCHANGED: Any = object()
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class TransformerXL(keras.Model):
+    """Transformer-XL (Dai et al. 2019, arXiv 1901.02860) as a function of ids and memory.
+
+        scores, mems = model(token_ids)                     # a fresh memory
+        scores, mems = model(next_ids, mems)                # reads on
+        nll, mems = model.nll(token_ids, targets, mems)     # the loss; cheap with cut-offs
+
+    Nothing is kept inside: memory goes in and comes out, and no gradient flows through it. A built
+    model takes any batch size and any segment length.
+
+    Shapes:
+      token_ids: [B, T] int32.
+      mems: a `Memory` of [B, M, D] states, or None, which is the same as `initial_mems(B)`.
+      lengths: [B] int32, how many tokens of each row are real; the rest is right padding, neither
+        seen nor remembered. None is all.
+      document_start: [B, T] bool, where a document begins; a token sees nothing from before its
+        own document. None is nowhere.
+      dropout_key: a `DropoutKey`, for masks that follow from run, step and row; None draws from
+        the model's own seed generator. Only read in training.
+      returns scores [B, T, V] float32 and the new memory. Scores are logits, or with cut-offs
+        log-probabilities; the log-softmax of either is the log-probabilities.
+
+    Args:
+      config: the architecture.
+      weights_of: another TransformerXL whose layers this one shares; see `with_lengths`.
+
+    Raises:
+      ValueError: called eagerly, ids outside the vocabulary, or a memory of another size. Inside a
+        tf.function ids are not checked: XLA clamps a wrong id. Check them on the host.
+    """
+
+    def __init__(self, config: TransformerXLConfig, *, weights_of=None, **kwargs):
+        if weights_of is not None:
+            kwargs.setdefault("dtype", weights_of.dtype_policy)
+        super().__init__(**kwargs)
+        self.config = config
+        self.seed_generator = keras.random.SeedGenerator()
+        if weights_of is None:
+            self._make_layers()
+        else:
+            self.embedding = weights_of.embedding
+            self.blocks = weights_of.blocks
+            self.biases = weights_of.biases
+            self.softmax = weights_of.softmax
+        self.build()
+
+    def _make_layers(self):
+        config, policy = self.config, self.dtype_policy
+        words = dict(
+            vocab_size=config.vocab_size,
+            d_model=config.d_model,
+            d_embed=config.embed_dim,
+            cutoffs=config.cutoffs,
+            div_val=config.div_val,
+            project_same_dim=config.project_same_dim,
+            init_std=config.init_std,
+            proj_init_std=config.proj_init_std,
+            dtype=policy,
+        )
+        self.embedding = AdaptiveEmbedding(**words, name="embedding")
+        self.biases = None
+        if not config.untie_biases:
+            self.biases = SharedBiases(
+                config.num_heads, config.head_dim, config.init_std, dtype=policy, name="biases"
+            )
+        self.blocks = [
+            Block(
+                d_model=config.d_model,
+                num_heads=config.num_heads,
+                head_dim=config.head_dim,
+                d_inner=config.d_inner,
+                attention=attention,
+                feed_forward=feed_forward,
+                own_biases=config.untie_biases,
+                pre_norm=config.pre_norm,
+                dropout=config.dropout,
+                attention_dropout=config.attention_dropout,
+                init_std=config.init_std,
+                layer_norm_epsilon=config.layer_norm_epsilon,
+                site=_FIRST_BLOCK + SITES * layer,
+                dtype=policy,
+                name=f"block_{layer}",
+            )
+            for layer, (attention, feed_forward) in enumerate(
+                zip(
+                    config.layer_specs("attention"), config.layer_specs("feed_forward"), strict=True
+                )
+            )
+        ]
+        self.softmax = AdaptiveSoftmax(
+            **words,
+            tie_embeddings=config.tie_embeddings,
+            tie_projections=config.tie_projections,
+            name="softmax",
+        )
+
+    def build(self, input_shape=None):
+        width = self.config.d_model
+        for layer in (self.embedding, self.biases, self.softmax, *self.blocks):
+            if layer is not None and not layer.built:
+                layer.build((None, None, width))
+
+    def call(
+        self,
+        token_ids,
+        mems=None,
+        lengths=None,
+        document_start=None,
+        dropout_key=None,
+        training=False,
+    ):
+        states, mems, key = self._run(
+            token_ids, mems, lengths, document_start, dropout_key, training
+        )
+        hidden = dropouts.dropout(states[-1], self.config.dropout, key, _FINAL)
+        return self.softmax(hidden, self.embedding.tables, self.embedding.projections), mems
+
+    def nll(
+        self,
+        token_ids,
+        targets,
+        mems=None,
+        lengths=None,
+        document_start=None,
+        dropout_key=None,
+        training=False,
+    ):
+        """Negative log-likelihood of each target, in nats, and the new memory.
+
+        With cut-offs a token never costs the whole vocabulary, and [B, T, V] is never built.
+
+        Shapes: targets [B, T] int32, -1 where ignored -> nll [B, T] float32, 0.0 there, in token
+        order; the other arguments are those of a call. What lies beyond `lengths` is ignored.
+
+        Raises:
+          ValueError: called eagerly with ids or targets outside the vocabulary, -1 excepted.
+        """
+        if _is_eager(targets):
+            id_checks.check_ids("targets", targets, self.config.vocab_size, ignored=-1)
+        states, mems, key = self._run(
+            token_ids, mems, lengths, document_start, dropout_key, training
+        )
+        hidden = dropouts.dropout(states[-1], self.config.dropout, key, _FINAL)
+        targets = tf.cast(targets, tf.int32)
+        if lengths is not None:
+            place = tf.range(shape_of(targets)[1])
+            targets = tf.where(place < lengths[:, tf.newaxis], targets, -1)
+        tables, projections = self.embedding.tables, self.embedding.projections
+        return self.softmax(hidden, tables, projections, targets=targets), mems
+
+    def hidden_states(
+        self,
+        token_ids,
+        mems=None,
+        lengths=None,
+        document_start=None,
+        dropout_key=None,
+        training=False,
+    ):
+        """The residual stream: the embeddings, then the output of each layer, and the new memory.
+
+        Shapes: returns a tuple of L + 1 tensors [B, T, D], and a Memory.
+        """
+        states, mems, _ = self._run(token_ids, mems, lengths, document_start, dropout_key, training)
+        return tuple(states), mems
+
+    def initial_mems(self, batch_size):
+        """The memory of a stream that has read nothing.
+
+        With `config.attend_to_initial_zeros` its zeros count as read and take attention mass.
+        """
+        config = self.config
+        return memory.initial(
+            batch_size,
+            config.num_layers,
+            config.mem_len,
+            config.d_model,
+            self.compute_dtype,
+            config.attend_to_initial_zeros,
+        )
+
+    def reset(self, mems, rows):
+        """Gives the rows where `rows` ([B] bool) is true exactly `initial_mems`."""
+        rows = tf.convert_to_tensor(rows, tf.bool)
+        return memory.reset(mems, rows, self.initial_mems(shape_of(mems.length)[0]))
+
+    def with_lengths(
+        self, mem_len=_UNCHANGED, clamp_len=_UNCHANGED, attention_span=_UNCHANGED
+    ) -> "TransformerXL":
+        """The same weights with other lengths, for evaluation; what is left out stays as it is.
+
+        A memory does not pass between models of different `mem_len`.
+        """
+        given = dict(mem_len=mem_len, clamp_len=clamp_len, attention_span=attention_span)
+        changes = {name: value for name, value in given.items() if value is not _UNCHANGED}
+        return TransformerXL(dataclasses.replace(self.config, **changes), weights_of=self)
+
+    def _run(self, token_ids, mems, lengths, document_start, dropout_key, training):
+        """Everything below the softmax: L + 1 states [B, T, D], the new memory, the dropout key."""
+        config = self.config
+        if _is_eager(token_ids):
+            id_checks.check_ids("token_ids", token_ids, config.vocab_size)
+        token_ids = tf.cast(token_ids, tf.int32)
+        batch, num_tokens = shape_of(token_ids)
+        # Nothing remembered: its slots would be masked, so the blocks need not even compute them.
+        blank = mems is None and not config.attend_to_initial_zeros
+        mems = self.initial_mems(batch) if mems is None else self._check_mems(mems)
+        key = self._dropout_key(dropout_key, batch) if training else None
+
+        past = [tf.stop_gradient(tf.cast(s, self.compute_dtype)) for s in mems.states]
+        read = [s[:, :0] for s in past] if blank else past
+        table = self._encodings(read[0].shape[1] + num_tokens, key)  # [S, D]
+        visibility = masks.Visibility(
+            remembered=mems.length,
+            documents=None if document_start is None else _count(document_start),
+            attention_span=config.attention_span,
+        )
+        biases = () if self.biases is None else (self.biases.content, self.biases.position)
+        x = dropouts.dropout(self.embedding(token_ids), config.dropout, key, _EMBEDDING)
+        states = [x]
+        for block, seen in zip(self.blocks, read, strict=True):
+            x = block(x, seen, table, *biases, visibility=visibility, dropout_key=key)
+            states.append(x)
+
+        kept = tuple(memory.remember(p, s, lengths) for p, s in zip(past, states, strict=False))
+        length = memory.remembered_after(
+            mems.length, config.mem_len, num_tokens, lengths, document_start
+        )
+        return states, memory.Memory(kept, length), key
+
+    def _encodings(self, num_keys, key):
+        """Sinusoids of the distances, dropped once for all layers and rows. -> [S, D]"""
+        config = self.config
+        places = positions.distances(num_keys, config.clamp_len)
+        table = tf.cast(positions.sinusoids(places, config.d_model), self.compute_dtype)
+        return dropouts.dropout(table, config.dropout, key, _POSITIONS, by_row=False)
+
+    def _dropout_key(self, key, batch):
+        if key is not None:
+            return key
+        seed = tf.bitcast(tf.cast(self.seed_generator.next(), tf.uint32), tf.int32)
+        return dropouts.DropoutKey(seed, tf.range(batch))
+
+    def _check_mems(self, mems):
+        config = self.config
+        if len(mems.states) != config.num_layers:
+            raise ValueError(
+                f"mems must hold a state for each of {config.num_layers} layers, "
+                f"got {len(mems.states)}"
+            )
+        for state in mems.states:
+            if state.shape[1] != config.mem_len or state.shape[2] != config.d_model:
+                raise ValueError(
+                    f"mems must have mem_len {config.mem_len} and width {config.d_model}, got "
+                    f"mem_len {state.shape[1]} and width {state.shape[2]}; start from initial_mems"
+                )
+        return mems
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):  # called by fit and evaluate of Keras
+        scores, _ = y_pred
+        if self._compile_loss is not None:
+            return super().compute_loss(x, y, scores, sample_weight, training)
+        real = tf.cast(y >= 0, tf.float32) * (1.0 if sample_weight is None else sample_weight)
+        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.maximum(tf.cast(y, tf.int32), 0), logits=scores
+        )
+        loss = tf.math.divide_no_nan(tf.reduce_sum(nats * real), tf.reduce_sum(real))
+        return loss + sum(self.losses) if self.losses else loss
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return super().compute_metrics(x, y, y_pred[0], sample_weight)
+
+    def get_config(self):
+        return super().get_config() | {"config": dataclasses.asdict(self.config)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(from_dict(TransformerXLConfig, config.pop("config")), **config)
+
+
+def _count(document_start):
+    """How many documents have begun up to each token. [B, T] bool -> [B, T] int32."""
+    return tf.cumsum(tf.cast(document_start, tf.int32), axis=1)
+
+
+def _is_eager(x):
+    return tf.executing_eagerly() and not isinstance(x, keras.KerasTensor)
