@@ -1,0 +1,121 @@
+"""Same numbers as the original implementations: losses, hidden states, memories, gradients.
+
+tests/golden/*.npz holds what the originals computed; their own tolerances are 2e-5 absolute.
+"""
+
+import json
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+import helpers
+from txl_tf.importers import original, pytorch, tf1
+from txl_tf.models.memory import Memory
+from txl_tf.models.transformer_xl import TransformerXL
+
+TENSORFLOW = (
+    "T1_char_tied_r",
+    "T2_char_eval_same_length_clamp",
+    "T3_word_div2_tied_projs",
+    "T4_base_div1",
+    "T5_lm1b_div4_untied_projs",
+    "T8_div1_embed_proj",
+    "T9_nocutoff_embed_proj",
+)
+PYTORCH = ("P1_attn0_adaptive", "P1n_attn0_adaptive_prelnorm")
+
+
+def load(case):
+    """The case's model with the original's weights, and all its arrays."""
+    arrays = np.load(helpers.GOLDEN / f"{case}.npz")
+    source = pytorch if case in PYTORCH else tf1
+    model = TransformerXL(source.config_from_hparams(json.loads(str(arrays["hparams"]))))
+    weights = part(arrays, "weights")
+    if case in PYTORCH:
+        weights = pytorch.to_original(weights, model)
+    original.assign(model, weights)
+    return model, arrays
+
+
+def part(arrays, prefix):
+    return {k.removeprefix(f"{prefix}/"): arrays[k] for k in arrays if k.startswith(f"{prefix}/")}
+
+
+def close(found, expected):
+    """Within 1e-5 of the array's scale, and within the originals' own tolerance."""
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=max(1e-5 * scale, 1e-6))
+
+
+class ForwardTest(parameterized.TestCase):
+    @parameterized.parameters(*TENSORFLOW, *PYTORCH)
+    def test_segments_equal_the_original(self, case):
+        model, arrays = load(case)
+        expected = part(arrays, "io")
+        segments = sum(name.startswith("inputs_") for name in expected)
+        self.assertGreater(segments, 2)
+        mems = None
+        for k in range(segments):
+            ids, targets = expected[f"inputs_{k}"].T, expected[f"labels_{k}"].T
+            nll, new_mems = model.nll(ids, targets, mems)
+            states, _ = model.hidden_states(ids, mems)
+            close(nll, expected[f"nll_{k}"].T)
+            close(np.mean(nll), expected[f"loss_{k}"])
+            close(states[-1], expected[f"hidden_{k}"].transpose(1, 0, 2))
+            self.check_mems(new_mems, expected[f"mems_{k}"])
+            if f"logprob_{k}" in expected:
+                scores, _ = model(ids, mems)
+                log_probs = tf.nn.log_softmax(scores)
+                close(log_probs, expected[f"logprob_{k}"].transpose(1, 0, 2))
+            mems = new_mems
+
+    def check_mems(self, mems, expected):
+        """Theirs [L or L + 1, m, B, D] may hold fewer rows while it grows."""
+        rows = expected.shape[1]
+        np.testing.assert_array_equal(mems.length, np.full(expected.shape[2], rows))
+        for ours, theirs in zip(mems.states, expected, strict=False):
+            close(ours[:, ours.shape[1] - rows :], theirs.transpose(1, 0, 2))
+
+    @parameterized.parameters("T3_word_div2_tied_projs", "P1_attn0_adaptive")
+    def test_a_wrong_convention_shows(self, case):
+        model, arrays = load(case)
+        cluster = model.softmax.cluster_weight
+        cluster.assign(np.array(tf.convert_to_tensor(cluster))[::-1])
+        nll, _ = model.nll(arrays["io/inputs_0"].T, arrays["io/labels_0"].T)
+        self.assertGreater(np.abs(nll - arrays["io/nll_0"].T).max(), 1e-2)
+
+
+class GradientTest(parameterized.TestCase):
+    @parameterized.parameters(False, True)
+    def test_gradients_equal_the_original(self, jit):
+        model, arrays = load("T7_gradients")
+        states = tuple(tf.constant(s.transpose(1, 0, 2)) for s in arrays["io/mems_in"])
+        mems = Memory(states, tf.fill([2], model.config.mem_len))
+
+        @tf.function(jit_compile=jit)
+        def gradients(ids, targets):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model.nll(ids, targets, mems)[0])
+            found = tape.gradient(loss, model.trainable_variables)
+            return loss, [tf.convert_to_tensor(g) for g in found]
+
+        ids, targets = (arrays[f"io/{name}"].T for name in ("inputs", "labels"))
+        loss, found = gradients(tf.constant(ids), tf.constant(targets))
+        self.assertAlmostEqual(float(loss), float(arrays["io/loss"]), delta=5e-6)
+        ours = dict(zip([v.path for v in model.trainable_variables], found, strict=True))
+        expected = part(arrays, "grads")
+        parameters = original.parameters(model)
+        self.assertEqual(parameters.keys(), expected.keys())
+        for name, parameter in parameters.items():
+            pieces = parameter.cut(expected[name])
+            for weight, theirs in zip(parameter.weights, pieces, strict=True):
+                difference = np.array(ours[weight.path]).ravel() - theirs.ravel()
+                relative = np.linalg.norm(difference) / np.linalg.norm(theirs)
+                self.assertLess(relative, 2e-5, name)
+        norm = tf.linalg.global_norm(found)
+        np.testing.assert_allclose(norm, arrays["io/gnorm_merged"], rtol=1e-5)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,1 @@
+"""Weights of other implementations, by name and shape."""

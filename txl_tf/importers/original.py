@@ -1,0 +1,125 @@
+"""The original's parameter names and shapes (its TensorFlow code), and ours behind each.
+
+Every importer first brings its checkpoint into this layout; then one function assigns it.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Parameter(NamedTuple):
+    """One of the original's parameters and the weights of ours that it fills."""
+
+    shape: tuple[int, ...]
+    weights: tuple[Any, ...]  # Keras variables
+    cut: Callable[[np.ndarray], list[np.ndarray]]  # its value -> a value for each of them
+
+
+def parameters(model) -> dict[str, Parameter]:
+    """All parameters of `model` (a TransformerXL) under the original's names.
+
+    Shapes: attention's `qkv` kernel holds the thirds q | k | v, head-major inside each.
+    """
+    found: dict[str, Parameter] = {}
+    _add_embedding(model, found)
+    _add_biases(model, found)
+    for layer, block in enumerate(model.blocks):
+        _add_block(f"layer_{layer}", block, found)
+    _add_softmax(model, found)
+    return found
+
+
+def assign(model, values: Mapping[str, np.ndarray]) -> int:
+    """Sets every weight of `model` from values under the original's names.
+
+    Returns:
+      the number of elements assigned.
+
+    Raises:
+      ValueError: a parameter is missing, left over, or of another shape; names all of them.
+    """
+    expected = parameters(model)
+    missing = sorted(expected.keys() - values.keys())
+    unused = sorted(values.keys() - expected.keys())
+    if missing or unused:
+        raise ValueError(
+            f"checkpoint must fit the model, got missing: {', '.join(missing) or 'none'}; "
+            f"unused: {', '.join(unused) or 'none'}"
+        )
+    for name, parameter in expected.items():
+        if values[name].shape != parameter.shape:
+            raise ValueError(f"{name} must have shape {parameter.shape}, got {values[name].shape}")
+    total = 0
+    for name, parameter in expected.items():
+        parts = parameter.cut(np.asarray(values[name]))
+        for weight, part in zip(parameter.weights, parts, strict=True):
+            weight.assign(part.reshape(weight.shape))
+        total += values[name].size
+    return total
+
+
+def _add(found, name, shape, *weights, cut=None):
+    found[name] = Parameter(tuple(shape), weights, cut or (lambda value: [value]))
+
+
+def _add_embedding(model, found):
+    embedding = model.embedding
+    split = len(embedding.tables) > 1
+    for i, (table, projection) in enumerate(
+        zip(embedding.tables, embedding.projections, strict=True)
+    ):
+        scope = f"adaptive_embed/cutoff_{i}" if split else "adaptive_embed"
+        _add(found, f"{scope}/lookup_table", table.shape, table)
+        if projection is not None:
+            _add(found, f"{scope}/proj_W", projection.shape, projection)
+
+
+def _add_biases(model, found):
+    heads = (model.config.num_heads, model.config.head_dim)
+    for theirs, ours in (("r_w_bias", "content"), ("r_r_bias", "position")):
+        if model.biases is not None:
+            _add(found, theirs, heads, getattr(model.biases, ours))
+        else:
+            weights = [getattr(block.attention, f"{ours}_bias") for block in model.blocks]
+            _add(found, theirs, (len(weights), *heads), *weights, cut=list)
+
+
+def _add_block(scope, block, found):
+    attention, net = block.attention, block.feed_forward
+    d_model, heads, width = attention.query_kernel.shape
+    merged = heads * width
+    _add(
+        found,
+        f"{scope}/rel_attn/qkv/kernel",
+        (d_model, 3 * merged),
+        attention.query_kernel,
+        attention.key_kernel,
+        attention.value_kernel,
+        cut=lambda value: np.split(value, 3, axis=1),
+    )
+    _add(found, f"{scope}/rel_attn/r/kernel", (d_model, merged), attention.position_kernel)
+    _add(found, f"{scope}/rel_attn/o/kernel", (merged, d_model), attention.output_kernel)
+    _add(found, f"{scope}/ff/layer_1/kernel", net.inner_kernel.shape, net.inner_kernel)
+    _add(found, f"{scope}/ff/layer_1/bias", net.inner_bias.shape, net.inner_bias)
+    _add(found, f"{scope}/ff/layer_2/kernel", net.outer_kernel.shape, net.outer_kernel)
+    _add(found, f"{scope}/ff/layer_2/bias", net.outer_bias.shape, net.outer_bias)
+    for part, norm in (("rel_attn", block.attention_norm), ("ff", block.feed_forward_norm)):
+        _add(found, f"{scope}/{part}/LayerNorm/gamma", (d_model,), norm.gamma)
+        _add(found, f"{scope}/{part}/LayerNorm/beta", (d_model,), norm.beta)
+
+
+def _add_softmax(model, found):
+    softmax = model.softmax
+    if not model.config.cutoffs:
+        _add(found, "adaptive_softmax/bias", softmax.biases[0].shape, softmax.biases[0])
+        return
+    for i, (bias, projection) in enumerate(zip(softmax.biases, softmax.projections, strict=True)):
+        scope = f"adaptive_softmax/cutoff_{i}"
+        _add(found, f"{scope}/b", bias.shape, bias)
+        if projection is not None:
+            _add(found, f"{scope}/proj", projection.shape, projection)
+    scope = "adaptive_softmax/cutoff_0"
+    _add(found, f"{scope}/cluster_W", softmax.cluster_weight.shape, softmax.cluster_weight)
+    _add(found, f"{scope}/cluster_b", softmax.cluster_bias.shape, softmax.cluster_bias)
