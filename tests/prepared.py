@@ -1,0 +1,40 @@
+"""Reads back what `prepare` wrote, by TensorFlow and JSON alone."""
+
+import json
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+
+def stream(folder, split="train"):
+    """The tokens of a split and the positions where documents begin, as lists."""
+    tokens, starts = [], []
+    for path in sorted(pathlib.Path(folder).glob(f"{split}-*.tfrecord")):
+        for record in tf.data.TFRecordDataset(str(path)):
+            feature = tf.train.Example.FromString(record.numpy()).features.feature
+            starts += [len(tokens) + s for s in feature["document_start"].int64_list.value]
+            tokens += feature["tokens"].int64_list.value
+    return tokens, starts
+
+
+def metadata(folder):
+    """`metadata.json`."""
+    return json.loads((pathlib.Path(folder) / "metadata.json").read_text("utf-8"))
+
+
+def contents(folder):
+    """File name -> bytes."""
+    return {path.name: path.read_bytes() for path in sorted(pathlib.Path(folder).iterdir())}
+
+
+def text(size, seed=0):
+    """Lines of words, some of them rare, blank lines now and then; about `size` characters."""
+    draw = np.random.default_rng(seed)
+    words = [*"a the of and to in".split(), "café", "日本", "naïve", *map(str, range(500))]
+    lines, length = [], 0
+    while length < size:
+        picked = draw.integers(len(words) ** 0.5, size=draw.integers(12)) ** 2 % len(words)
+        lines.append(" ".join(words[i] for i in picked))
+        length += len(lines[-1]) + 1
+    return "\n".join(lines) + "\n"

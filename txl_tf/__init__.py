@@ -1,0 +1,94 @@
+"""Transformer-XL for TensorFlow 2 and Keras 3.
+
+What `__all__` lists is the public API; all else can be imported by its path and may change. A name
+is loaded when it is first used, so that worker processes that only handle text need no TensorFlow.
+"""
+
+import importlib
+import multiprocessing
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from txl_tf.attention import ATTENTION
+    from txl_tf.config import (
+        Config,
+        DataConfig,
+        EvalConfig,
+        TrainConfig,
+        TransformerXLConfig,
+        override,
+    )
+    from txl_tf.data.batches import Batches
+    from txl_tf.data.prepare import prepare
+    from txl_tf.data.recipe import Recipe
+    from txl_tf.feed_forward import FEED_FORWARD
+    from txl_tf.inference.evaluate import evaluate
+    from txl_tf.inference.generate import generate
+    from txl_tf.inference.sampling import Sampling
+    from txl_tf.inference.score import Scorer
+    from txl_tf.model_dir import load
+    from txl_tf.models.memory import Memory
+    from txl_tf.models.transformer_xl import TransformerXL
+    from txl_tf.presets import preset
+    from txl_tf.training.loop import train
+
+__all__ = [
+    "ATTENTION",
+    "FEED_FORWARD",
+    "Batches",
+    "Config",
+    "DataConfig",
+    "EvalConfig",
+    "Memory",
+    "Recipe",
+    "Sampling",
+    "Scorer",
+    "TrainConfig",
+    "TransformerXL",
+    "TransformerXLConfig",
+    "evaluate",
+    "generate",
+    "load",
+    "override",
+    "prepare",
+    "preset",
+    "train",
+]
+
+_HOMES = {
+    "ATTENTION": "txl_tf.attention",
+    "FEED_FORWARD": "txl_tf.feed_forward",
+    "Batches": "txl_tf.data.batches",
+    "Config": "txl_tf.config",
+    "DataConfig": "txl_tf.config",
+    "EvalConfig": "txl_tf.config",
+    "Memory": "txl_tf.models.memory",
+    "Recipe": "txl_tf.data.recipe",
+    "Sampling": "txl_tf.inference.sampling",
+    "Scorer": "txl_tf.inference.score",
+    "TrainConfig": "txl_tf.config",
+    "TransformerXL": "txl_tf.models.transformer_xl",
+    "TransformerXLConfig": "txl_tf.config",
+    "evaluate": "txl_tf.inference.evaluate",
+    "generate": "txl_tf.inference.generate",
+    "load": "txl_tf.model_dir",
+    "override": "txl_tf.config",
+    "prepare": "txl_tf.data.prepare",
+    "preset": "txl_tf.presets",
+    "train": "txl_tf.training.loop",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'txl_tf' has no attribute {name!r}")
+    globals()[name] = value = getattr(importlib.import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if multiprocessing.current_process().name == "MainProcess":  # else it may be such a worker
+    importlib.import_module(_HOMES["TransformerXL"])  # for keras.models.load_model to know it

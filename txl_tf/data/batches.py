@@ -1,0 +1,177 @@
+"""Batches of a prepared split: rows that read on from step to step."""
+
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.data import layouts, metadata, stream_reader
+
+_STACK = 2048  # pairs of a row, or a step where that is more, that are put together at a time
+
+
+class Batch(NamedTuple):
+    """One step's segments.
+
+    Shapes:
+      ids: [B, T] int32 inputs, 0 where there is none.
+      targets: [B, T] int32, the token after each input; -1 where there is none.
+      document_start: [B, T] bool, whether the input begins a document.
+      restart: [] bool, whether this is the first step of an epoch: rows start anew, so memories do.
+    """
+
+    ids: Any
+    targets: Any
+    document_start: Any
+    restart: Any
+
+
+class Batches:
+    """The batches of one split, the same for any number of shards and of parallel reads.
+
+    Row b of a step goes on where row b of the step before ended; see `layouts` for where rows
+    begin. Steps count through the epochs. Starting at any step takes the same short time. In layout
+    "reference" rows jump from stream to stream without a restart, as in the originals.
+
+    Args:
+      data_dir: a folder of `prepare_data`.
+      split: for example "train".
+      batch_size: rows of all workers.
+      segment_len: pairs of input and target of a row in a step, T.
+      mode: "train" drops the tail so that rows are equally long, "eval" has every target once.
+      layout: "contiguous" or "reference".
+      rows: the rows to deliver, as (first, first after them), for example
+        `layouts.worker_rows(...)`; None is all.
+      num_parallel: threads that read ahead.
+
+    Attributes:
+      metadata, split_metadata: what the folder says of itself.
+      data_dir, split, batch_size, segment_len: as given.
+      steps_per_epoch: steps from one restart to the next.
+      pairs: of input and target in the split, N - 1.
+      scored: pairs of an epoch, over all rows.
+      dropped: pairs that are in no row; `scored + dropped == pairs`.
+
+    Raises:
+      ValueError: the folder, the split or an argument is wrong, or the split too short.
+    """
+
+    def __init__(
+        self,
+        data_dir: str,
+        split: str,
+        *,
+        batch_size: int,
+        segment_len: int,
+        mode: str = "train",
+        layout: str = "contiguous",
+        rows: tuple[int, int] | None = None,
+        num_parallel: int = 4,
+    ):
+        _check_at_least(
+            1, batch_size=batch_size, segment_len=segment_len, num_parallel=num_parallel
+        )
+        self.metadata = metadata.Metadata.load(data_dir)
+        self.split_metadata = self.metadata.split(split)
+        try:
+            self._blocks = layouts.blocks(layout, mode, self.split_metadata.streams, batch_size)
+        except ValueError as error:
+            raise ValueError(f"split {split!r}: {error}") from error
+        first, end = rows or (0, batch_size)
+        if not 0 <= first < end <= batch_size:
+            raise ValueError(f"rows must lie within 0..{batch_size}, got {rows}")
+        self._rows = range(first, end)
+        self._num_parallel = num_parallel
+        self._reader = stream_reader.StreamReader(data_dir, split, self.metadata)
+        self.data_dir = str(data_dir)
+        self.split = split
+        self.batch_size = batch_size
+        self.segment_len = segment_len
+        self.steps_per_epoch = sum(block.steps(segment_len) for block in self._blocks)
+        self.pairs = self.split_metadata.tokens - 1
+        self.scored = sum(block.scored for block in self._blocks)
+        self.dropped = self.pairs - self.scored
+
+    def dataset(self, start_step: int = 0, epochs: int | None = None) -> tf.data.Dataset:
+        """The batches as tensors of static shape, prepared ahead of need.
+
+        Args:
+          start_step: the first step, counted from 0 through all epochs.
+          epochs: where to stop, counted from step 0; None is never.
+        """
+        _check_at_least(0, start_step=start_step)
+        segments = [None, len(self._rows), self.segment_len]
+        signature = Batch(
+            ids=tf.TensorSpec(segments, tf.int32),
+            targets=tf.TensorSpec(segments, tf.int32),
+            document_start=tf.TensorSpec(segments, tf.bool),
+            restart=tf.TensorSpec([None], tf.bool),
+        )
+        stacks = tf.data.Dataset.from_generator(
+            lambda: self._stacks(start_step, epochs), output_signature=signature
+        )
+        return stacks.unbatch().prefetch(tf.data.AUTOTUNE)
+
+    def arrays(self, start_step: int = 0, epochs: int | None = None) -> Iterator[Batch]:
+        """The same as NumPy arrays."""
+        _check_at_least(0, start_step=start_step)
+        stacks = self._stacks(start_step, epochs)
+        return (Batch(*step) for stack in stacks for step in zip(*stack, strict=True))
+
+    def _stacks(self, start_step: int, epochs: int | None) -> Iterator[Batch]:
+        """Several steps at a time, along a new first axis: Python's share of a step is small."""
+        epoch, step = divmod(start_step, self.steps_per_epoch)
+        while epochs is None or epoch < epochs:
+            block_start = 0
+            for block in self._blocks:
+                block_end = block_start + block.steps(self.segment_len)
+                if step < block_end:
+                    for ids, targets, document_start in self._read(block, step - block_start):
+                        restart = np.arange(step, step + len(ids)) == 0
+                        yield Batch(ids, targets, document_start, restart)
+                        step += len(ids)
+                block_start = block_end
+            epoch, step = epoch + 1, 0
+
+    def _read(self, block: layouts.Block, first: int) -> Iterator[tuple[np.ndarray, ...]]:
+        """(ids, targets, document_start), each [n, B, T], of a block's steps from `first` on."""
+        steps, most = block.steps(self.segment_len), max(_STACK // self.segment_len, 1)
+        with futures.ThreadPoolExecutor(self._num_parallel) as pool:
+            rows = {}
+            for row in self._rows:
+                position, pairs = block.span(row, first * self.segment_len, self.segment_len)
+                if pairs:  # else the row has ended before: it stays padding
+                    rows[row] = stream_reader.ReadAhead(self._reader.runs(position), pool)
+            for step in range(first, steps, most):
+                n = min(most, steps - step)
+                stack = self._stack(block, rows, step * self.segment_len, n * self.segment_len)
+                by_step = [len(self._rows), n, self.segment_len]
+                yield tuple(part.reshape(by_step).swapaxes(0, 1) for part in stack)
+
+    def _stack(
+        self,
+        block: layouts.Block,
+        rows: dict[int, stream_reader.ReadAhead],
+        offset: int,
+        length: int,
+    ) -> tuple[np.ndarray, ...]:
+        """(ids, targets, document_start), each [B, length], of the pairs from `offset` on."""
+        shape = [len(self._rows), length]
+        ids, targets = np.zeros(shape, np.int32), np.full(shape, -1, np.int32)
+        document_start = np.zeros(shape, bool)
+        for row, ahead in rows.items():
+            _, pairs = block.span(row, offset, length)
+            tokens, begins = ahead.take(pairs)
+            b = row - self._rows.start
+            ids[b, :pairs] = tokens[:pairs]
+            targets[b, :pairs] = tokens[1:]
+            document_start[b, :pairs] = begins[:pairs]
+        return ids, targets, document_start
+
+
+def _check_at_least(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -1,0 +1,136 @@
+"""One way to every file: local paths by the standard library, others (gs://...) by TensorFlow.
+
+TensorFlow takes seconds to import and is not safe to fork: it is loaded for remote paths only.
+"""
+
+import contextlib
+import glob as glob_lib
+import os
+import shutil
+from collections.abc import Iterator
+from typing import IO, Any
+
+
+def _remote() -> Any:
+    import tensorflow as tf  # see above
+
+    return tf.io.gfile
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path names a file system: gs://bucket/name."""
+    return "://" in path
+
+
+def open_bytes(path: str, mode: str = "rb") -> IO[bytes]:
+    """Opens a file to read ("rb") or write ("wb")."""
+    return _remote().GFile(path, mode) if is_remote(path) else open(path, mode)
+
+
+def read_text(path: str) -> str:
+    """The text of a small UTF-8 file, line ends as they are.
+
+    Raises:
+      ValueError: it is not UTF-8; names the file and the byte.
+    """
+    with open_bytes(path) as file:
+        data = file.read()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8, got an invalid byte at {error.start}") from error
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Writes a small file."""
+    with open_bytes(path, "wb") as file:
+        file.write(data)
+
+
+def glob(pattern: str) -> list[str]:
+    """The paths that match, sorted."""
+    return sorted(_remote().glob(pattern) if is_remote(pattern) else glob_lib.glob(pattern))
+
+
+def exists(path: str) -> bool:
+    """Whether there is a file or a folder."""
+    return _remote().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def is_folder(path: str) -> bool:
+    """Whether there is a folder."""
+    return _remote().isdir(path) if is_remote(path) else os.path.isdir(path)
+
+
+def size(path: str) -> int:
+    """Bytes of a file."""
+    return _remote().stat(path).length if is_remote(path) else os.path.getsize(path)
+
+
+def names(folder: str) -> list[str]:
+    """What a folder holds, sorted."""
+    found = _remote().listdir(folder) if is_remote(folder) else os.listdir(folder)
+    return sorted(name.rstrip("/") for name in found)
+
+
+def make_folder(path: str) -> None:
+    """Makes a folder and those above it, where missing."""
+    if is_remote(path):
+        _remote().makedirs(path)
+    else:
+        os.makedirs(path, exist_ok=True)
+
+
+def rename(source: str, target: str) -> None:
+    """Gives a file or a folder another name, at once where local; a file of that name goes."""
+    if is_remote(source):
+        _remote().rename(source, target, overwrite=True)
+    else:
+        os.replace(source, target)
+
+
+def remove(path: str) -> None:
+    """Removes a file."""
+    if is_remote(path):
+        _remote().remove(path)
+    else:
+        os.remove(path)
+
+
+def remove_folder(path: str) -> None:
+    """Removes a folder and all in it."""
+    if is_remote(path):
+        _remote().rmtree(path)
+    else:
+        shutil.rmtree(path)
+
+
+def resolved(path: str) -> str:
+    """A path without symbolic links or a slash at its end."""
+    return path.rstrip("/") if is_remote(path) else os.path.realpath(path)
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """Gives an empty folder to fill, which takes the place of the folder `path` at the end.
+
+    If an exception leaves the block, `path` is as it was. What a killed process left is removed.
+    """
+    draft, old = f"{path}.partial", f"{path}.old"
+    if exists(old) and not exists(path):  # killed between the two renames below
+        rename(old, path)
+    for leftover in filter(exists, (draft, old)):
+        remove_folder(leftover)
+    make_folder(draft)
+    try:
+        yield draft
+        if exists(path):
+            rename(path, old)
+        rename(draft, path)
+    except BaseException:
+        if exists(old):
+            rename(old, path)
+        remove_folder(draft)
+        raise
+    if exists(old):
+        remove_folder(old)

@@ -1,0 +1,58 @@
+"""Work shared by processes, with results in order and few of them in memory."""
+
+import collections
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from concurrent.futures import process
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_AHEAD = 2  # items a worker that wait for it, or for being fetched
+
+_task: Callable[[Any], Any] | None = None  # of this worker process
+
+
+def ordered_map(
+    task: Callable[[Item], Result], items: Iterable[Item], num_workers: int
+) -> Iterator[Result]:
+    """`map(task, items)` by `num_workers` processes.
+
+    Processes are spawned, so that it does not matter which threads run here; each gets the task
+    once. With one worker all happens in this process.
+
+    Raises:
+      OSError: a worker was killed. Exceptions of the task come through as they are.
+    """
+    if num_workers == 1:
+        yield from map(task, items)
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = futures.ProcessPoolExecutor(num_workers, context, _start, (task,))
+    waiting: collections.deque[futures.Future[Result]] = collections.deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(_work, item))
+            if len(waiting) > _AHEAD * num_workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except process.BrokenProcessPool as error:
+        raise OSError("a worker process was killed; is there memory for so many?") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start(task: Callable[[Any], Any]) -> None:
+    global _task
+    _task = task
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+
+
+def _work(item: Any) -> Any:
+    if _task is None:
+        raise RuntimeError("a worker must get its task first")
+    return _task(item)

@@ -1,0 +1,215 @@
+"""Text files to shards: learn the vocabulary in a first pass, encode in a second, both streaming.
+
+Pieces of text are worked on by any number of processes and put together in order: the result does
+not depend on how many. It is written beside the output folder and takes its place when complete.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from absl import logging
+
+from txl_tf.data import files, metadata, parallel, passes, progress, text, tokenizers
+from txl_tf.data.recipe import Recipe
+
+_WORTH_WORKERS = 1 << 23  # bytes of text; for less, starting processes takes longer than they save
+SPLITS = ("train", "valid", "test")
+RECORD_FILE = "preparation.json"
+_OUR_FILES = {RECORD_FILE, metadata.FILE_NAME, tokenizers.FILE_NAME}
+_OUR_FILES |= {"vocab.txt", "sentencepiece.model"}
+
+Splits = Mapping[str, Sequence[text.Source]]
+
+
+class Prepared(NamedTuple):
+    """What `prepare` made: "built", "rebuilt" in place of other data, or "reused" as it was."""
+
+    metadata: metadata.Metadata
+    status: str
+
+
+def prepare(
+    splits: Splits,
+    output_dir: str,
+    recipe: Recipe,
+    *,
+    num_workers: int = 1,
+    overwrite: bool = False,
+) -> Prepared:
+    """Prepares text for training and evaluation.
+
+    Args:
+      splits: the texts of each split, see `text.find`.
+      output_dir: the folder to make. Prepared data in it is replaced; other files are refused.
+      recipe: how text becomes tokens.
+      num_workers: processes; the result is the same for any number.
+      overwrite: whether to build it anew even if the folder holds just that already.
+
+    Raises:
+      ValueError: the texts or the recipe are not in order; names the file. The folder is as before.
+    """
+    splits = {split: splits[split] for split in (*SPLITS, *splits) if splits.get(split)}
+    _check_splits(splits)
+    if num_workers < 1:
+        raise ValueError(f"num_workers must be at least 1, got {num_workers}")
+    output_dir = files.resolved(output_dir)
+    occupied = _check_folder(output_dir)
+    start = recipe.start()
+    if occupied and not overwrite and (found := _reusable(splits, output_dir, recipe, start)):
+        return Prepared(found, "reused")
+    with files.replacing(output_dir) as folder:
+        job = _Job(splits, recipe, folder, num_workers)
+        result = job.run(start)
+    return Prepared(result, "rebuilt" if occupied else "built")
+
+
+def _check_splits(splits: Splits) -> None:
+    if not splits:
+        raise ValueError(f"text must be given for one of {', '.join(SPLITS)} at least, got none")
+    of_split: dict[str, str] = {}
+    for split, sources in splits.items():
+        if not any(source.size for source in sources):
+            names = ", ".join(source.name for source in sources)
+            raise ValueError(f"{split} must hold text, got no tokens in {names}")
+        for source in sources:
+            if source.size == 0:
+                logging.warning("%s: no tokens in %s", split, source.name)
+            other = of_split.setdefault(source.name, split)
+            if other != split:
+                logging.warning("%s is in both %s and %s", source.name, other, split)
+
+
+def _check_folder(path: str) -> bool:
+    """Whether the folder holds prepared data; refuses to replace anything else."""
+    if not files.exists(path):
+        return False
+    if not files.is_folder(path):
+        raise ValueError(f"output_dir must be a folder, got the file {path}")
+    for name in files.names(path):
+        if name not in _OUR_FILES and not name.endswith(".tfrecord"):
+            raise ValueError(f"output_dir must hold nothing but prepared data, got {path}/{name}")
+    return bool(files.names(path))
+
+
+def _reusable(
+    splits: Splits,
+    folder: str,
+    recipe: Recipe,
+    start: tokenizers.Tokenizer | tokenizers.Learner,
+) -> metadata.Metadata | None:
+    """The metadata of a folder that holds what would be built: same texts, recipe and version."""
+    if not {RECORD_FILE, metadata.FILE_NAME} <= set(files.names(folder)):
+        return None
+    try:
+        record = json.loads(files.read_text(f"{folder}/{RECORD_FILE}"))
+        found = metadata.Metadata.from_json(files.read_text(f"{folder}/{metadata.FILE_NAME}"))
+        intact = tokenizers.load(folder).checksum == found.vocab_checksum
+    except ValueError as error:
+        logging.warning("%s cannot be reused: %s", folder, error)
+        return None
+    shards = {name for split, part in found.splits.items() for name in part.files(split)}
+    if not intact or not shards <= set(files.names(folder)):
+        logging.warning("%s cannot be reused: files are missing or changed", folder)
+        return None
+    same = record == json.loads(json.dumps(recipe.record(start)))
+    if not same or list(found.splits) != list(splits):
+        return None
+    for split, sources in splits.items():
+        if len(sources) != len(found.splits[split].sources):
+            return None
+        for source, old in zip(sources, found.splits[split].sources, strict=True):
+            if _describe(source, text.sha256(source)) != old:
+                return None
+    return found
+
+
+def _describe(source: text.Source, sha256: str) -> metadata.Source:
+    name = os.path.basename(source.name)  # data may move; where the text lay says nothing
+    return metadata.Source(name=name, sha256=sha256, bytes=source.size)
+
+
+@dataclasses.dataclass
+class _Job:
+    """A call of `prepare`, on its way.
+
+    Attributes:
+      splits: the texts of each split.
+      recipe: what to do with them.
+      folder: where to write; not yet the output folder.
+      num_workers: processes.
+      hashes: SHA-256 of each text that was read, by split and place.
+    """
+
+    splits: Splits
+    recipe: Recipe
+    folder: str
+    num_workers: int
+    hashes: dict[tuple[str, int], str] = dataclasses.field(default_factory=dict)
+
+    def run(self, start: tokenizers.Tokenizer | tokenizers.Learner) -> metadata.Metadata:
+        """Writes all files."""
+        tokenizer = self._learn(start) if isinstance(start, tokenizers.Learner) else start
+        splits = {split: self._encode(split, tokenizer) for split in self.splits}
+        result = metadata.Metadata(
+            tokenizer={"kind": tokenizer.kind, "options": tokenizer.options},
+            vocab_size=tokenizer.vocab_size,
+            vocab_checksum=tokenizer.checksum,
+            splits=splits,
+        )
+        tokenizer.save(self.folder)
+        self._write(RECORD_FILE, json.dumps(self.recipe.record(start), indent=2) + "\n")
+        self._write(metadata.FILE_NAME, result.to_json())
+        return result
+
+    def _write(self, name: str, content: str) -> None:
+        files.write_bytes(f"{self.folder}/{name}", content.encode("utf-8"))
+
+    def _learn(self, learner: tokenizers.Learner) -> tokenizers.Tokenizer:
+        """The first pass."""
+        counted = [s for s in self.splits if s == "train" or self.recipe.vocab_from == "all"]
+        if not counted:
+            raise ValueError("train must be given where there is no vocab to use, got neither")
+        pieces, num_workers = self._pieces("count", counted), self._workers(counted)
+        task = passes.Observe(learner, self.recipe.invalid_utf8)
+        for observation in parallel.ordered_map(task, pieces, num_workers):
+            learner.add(observation)
+        for warning in learner.warnings():
+            logging.warning("%s", warning)
+        return learner.finish()
+
+    def _encode(self, split: str, tokenizer: tokenizers.Tokenizer) -> metadata.SplitMetadata:
+        """The second pass, for one split."""
+        times = self.recipe.shuffle_sentences if split == "train" else 0
+        boundary = self.recipe.document_boundary
+        task = passes.Encode(tokenizer, "line" if times else boundary, self.recipe.invalid_utf8)
+        pieces, num_workers = self._pieces("encode", [split]), self._workers([split])
+        encoded = parallel.ordered_map(task, pieces, num_workers)
+        if times:
+            encoded = passes.shuffled(encoded, times, boundary)
+        with passes.SplitWriter(self.folder, split) as writer:
+            for part in encoded:
+                writer.write(part)
+        sources = [
+            _describe(source, self.hashes[split, i]) for i, source in enumerate(self.splits[split])
+        ]
+        return writer.metadata(sources, keep_streams=times > 0)
+
+    def _workers(self, splits: Sequence[str]) -> int:
+        size = sum(source.size for split in splits for source in self.splits[split])
+        return self.num_workers if size >= _WORTH_WORKERS else 1
+
+    def _pieces(self, name: str, splits: Sequence[str]) -> Iterator[text.Piece]:
+        """The pieces of all texts of some splits; a text has to be the same in each pass."""
+        sources = [(split, i, s) for split in splits for i, s in enumerate(self.splits[split])]
+        meter = progress.Progress(f"{name}:{'+'.join(splits)}", sum(s.size for *_, s in sources))
+        for split, index, source in sources:
+            before = meter.done
+            with text.Reader(source) as reader:
+                for piece in reader.pieces():
+                    yield piece
+                    meter.reach(before + reader.consumed)
+            if self.hashes.setdefault((split, index), reader.sha256) != reader.sha256:
+                raise ValueError(f"{source.name} must not change while it is read, but it did")

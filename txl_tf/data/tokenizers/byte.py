@@ -1,0 +1,60 @@
+"""Bytes as they are: 256 ids, nothing altered."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from txl_tf.data import text
+from txl_tf.data.tokenizers import tokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ByteTokenizer(tokenizer.Tokenizer):
+    """The id of a byte is its value. Any file will do, be it UTF-8 or not; nothing is dropped.
+
+    Attributes:
+      drop_newlines: whether newline bytes vanish, as in the original code's enwik8.
+    """
+
+    kind: ClassVar[str] = "byte"
+
+    drop_newlines: bool = False
+
+    @classmethod
+    def start(cls, *, vocab_size: int | None, min_count: int, **options: Any) -> Self:
+        if vocab_size not in (None, 256) or min_count > 0:
+            raise ValueError(
+                "vocab_size and min_count must be left out for tokenizer byte, which always has "
+                f"256 ids, got {vocab_size} and {min_count}"
+            )
+        return cls(**options)
+
+    @property
+    def vocab_size(self) -> int:
+        return 256
+
+    def encode(
+        self, content: str, *, starts_line: bool = True, complete: bool = True
+    ) -> np.ndarray:
+        data = content.encode("utf-8", "surrogatepass")
+        return self.encode_bytes(data, starts_line=starts_line, complete=complete)
+
+    def encode_piece(self, piece: text.Piece, invalid_utf8: str = "error") -> tokenizer.Encoding:
+        del invalid_utf8  # bytes stand as they are
+        data = piece.data.replace(b"\n", b"") if self.drop_newlines else piece.data
+        values = np.frombuffer(data, np.uint8)
+        characters = np.count_nonzero(values & 0xC0 != 0x80)  # all but the later bytes of one
+        return tokenizer.Encoding(values.astype(np.int32), len(data), int(characters), 0)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.decode_bytes(ids).decode("utf-8", "replace")
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        return bytes(self.checked(ids))
+
+    def symbol(self, token_id: int) -> str:
+        """The character of an ASCII byte, else its value, as in "<0xE9>"."""
+        (value,) = self.checked([token_id])
+        return chr(value) if value < 128 else f"<0x{value:02X}>"

@@ -1,0 +1,184 @@
+"""Tokenizers whose vocabulary is counted: what `char` and `word` share."""
+
+import abc
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from txl_tf.data import text
+from txl_tf.data.tokenizers import tokenizer
+from txl_tf.data.vocabulary import UNKNOWN as UNKNOWN_NAMES
+from txl_tf.data.vocabulary import Vocabulary
+
+VOCABULARY_FILE = "vocab.txt"
+END_OF_LINE = "<eos>"
+BOUNDARY = "<S>"
+BLANK_LINES = ("keep", "drop")
+UNKNOWN = ("unk", "error")
+_BLANK_LINE = re.compile(r"^[^\S\n]*\n", re.MULTILINE)
+_BLANK_LINE_OR_END = re.compile(r"^[^\S\n]*(?:\n|\Z)", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CountedTokenizer(tokenizer.TextTokenizer):
+    """A tokenizer with a `Vocabulary`.
+
+    Attributes:
+      vocabulary: symbols and ids.
+      end_of_line: how a line end is marked; a name in `MARKS`.
+      lower_case: whether all text is lower-cased first.
+      blank_lines: whether to "keep" or to "drop" lines of white space.
+      unknown: "unk", so that what the vocabulary lacks becomes "<unk>", or "error".
+    """
+
+    vocabulary_field: ClassVar[str | None] = "vocabulary"
+    MARKS: ClassVar[Mapping[str, tuple[str, ...]]]  # end_of_line -> its symbols; default first
+
+    vocabulary: Vocabulary
+    end_of_line: str
+    lower_case: bool = False
+    blank_lines: str = "keep"
+    unknown: str = "unk"
+
+    def __post_init__(self) -> None:
+        choices = {"end_of_line": self.MARKS, "blank_lines": BLANK_LINES, "unknown": UNKNOWN}
+        for name, allowed in choices.items():
+            if (value := getattr(self, name)) not in allowed:
+                names = ", ".join(allowed)
+                raise ValueError(
+                    f"{name} must be one of {names} for tokenizer {self.kind}, got {value!r}"
+                )
+        for symbol in self.vocabulary.symbols:
+            if symbol not in (END_OF_LINE, BOUNDARY, *UNKNOWN_NAMES):
+                self.check_symbol(symbol)
+        required = self._required(self.vocabulary)
+        missing = [name for name in required if name not in self.vocabulary.ids]
+        if missing:
+            raise ValueError(f"vocabulary must hold {' and '.join(missing)}, which it does not")
+
+    @staticmethod
+    @abc.abstractmethod
+    def check_symbol(symbol: str) -> None:
+        """Refuses a symbol that text cannot give."""
+
+    @abc.abstractmethod
+    def count(self, content: str) -> dict[str, int]:
+        """How often each symbol stands in normalised text, in the order of first sight."""
+
+    @staticmethod
+    def oddities(types: int, tokens: int) -> list[str]:
+        """Warnings about text with so many different symbols."""
+        del types, tokens
+        return []
+
+    @classmethod
+    def start(cls, *, vocab_size: int | None, min_count: int, **options: Any) -> "CountingLearner":
+        return CountingLearner(cls._draft(**options), vocab_size, min_count)
+
+    @classmethod
+    def from_list(cls, path: str, *, skip_repeats: bool, **options: Any) -> Self:
+        draft = cls._draft(**options)
+        listed = cls._read_list(path, skip_repeats)
+        return dataclasses.replace(draft, vocabulary=listed.extended(*draft._required(listed)))
+
+    @classmethod
+    @abc.abstractmethod
+    def _read_list(cls, path: str, skip_repeats: bool) -> Vocabulary:
+        """Reads a user's file."""
+
+    @classmethod
+    def _draft(cls, **options: Any) -> Self:
+        """A tokenizer that has the options, and no symbols but the special ones."""
+        options = {"end_of_line": next(iter(cls.MARKS)), **options}
+        marks = cls.MARKS.get(options["end_of_line"], ())
+        return cls(vocabulary=Vocabulary([*marks, UNKNOWN_NAMES[0]]), **options)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The special symbols that line ends become."""
+        return self.MARKS[self.end_of_line]
+
+    def _required(self, symbols: Vocabulary) -> list[str]:
+        """What a vocabulary has to hold under the options."""
+        lacks_unknown = self.unknown == "unk" and symbols.unknown_id is None
+        return [*self.marks, *([UNKNOWN_NAMES[0]] if lacks_unknown else [])]
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.vocabulary)
+
+    @property
+    def end_id(self) -> int | None:
+        return self.vocabulary.ids[self.marks[0]] if self.marks else None
+
+    @property
+    def unknown_id(self) -> int | None:
+        return self.vocabulary.unknown_id
+
+    def symbol(self, token_id: int) -> str:
+        (index,) = self.checked([token_id])
+        return self.vocabulary.symbols[index]
+
+    def normalise(self, content: str, *, starts_line: bool, complete: bool) -> str:
+        if self.lower_case:
+            content = content.lower()
+        if self.blank_lines == "drop":
+            blank = _BLANK_LINE_OR_END if complete else _BLANK_LINE
+            first_line = 0 if starts_line else content.find("\n") + 1
+            content = content[:first_line] + blank.sub("", content[first_line:])
+        return content
+
+    def ended(self, content: str, starts_line: bool, complete: bool) -> str:
+        """`content` with the line end that a marked last line lacks."""
+        is_open = bool(content or not starts_line) and not content.endswith("\n")
+        return content + "\n" if self.marks and complete and is_open else content
+
+    def refusal(self, symbol: str) -> ValueError:
+        """The error for a symbol that the vocabulary lacks."""
+        return ValueError(
+            f"text must hold only symbols of the vocabulary, got {symbol!r}; "
+            'unknown "unk" would make it <unk>'
+        )
+
+    @classmethod
+    def load(cls, directory: str, options: Mapping[str, Any]) -> Self:
+        symbols = Vocabulary.load(f"{directory}/{VOCABULARY_FILE}")
+        return cls(vocabulary=symbols, **options)
+
+    def _vocabulary_files(self) -> Mapping[str, bytes]:
+        return {VOCABULARY_FILE: self.vocabulary.to_text().encode("utf-8")}
+
+
+class CountingLearner(tokenizer.Learner):
+    """Counts symbols and ranks them."""
+
+    def __init__(self, draft: CountedTokenizer, vocab_size: int | None, min_count: int):
+        for name, value in (("vocab_size", vocab_size), ("min_count", min_count)):
+            if value is not None and value < 0:
+                raise ValueError(f"{name} must be at least 0, got {value}")
+        self.draft = draft
+        self.vocab_size = vocab_size
+        self.min_count = min_count
+        self.counts: dict[str, int] = {}
+
+    def observe(self, piece: text.Piece, invalid_utf8: str = "error") -> dict[str, int]:
+        return self.draft.count(self.draft.read(piece, invalid_utf8))
+
+    def add(self, observation: dict[str, int]) -> None:
+        known = self.counts.get
+        for symbol, count in observation.items():
+            self.counts[symbol] = known(symbol, 0) + count
+
+    def finish(self) -> CountedTokenizer:
+        symbols = Vocabulary.build(
+            self.counts,
+            specials=self.draft.marks,
+            min_count=self.min_count,
+            max_size=self.vocab_size,
+            unknown=self.draft.unknown == "unk",
+        )
+        return dataclasses.replace(self.draft, vocabulary=symbols)
+
+    def warnings(self) -> list[str]:
+        return self.draft.oddities(len(self.counts), sum(self.counts.values()))

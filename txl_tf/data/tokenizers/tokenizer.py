@@ -1,0 +1,225 @@
+"""What every tokenizer is: text to ids and back, saved as plain files."""
+
+import abc
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, Self, Union
+
+import numpy as np
+
+from txl_tf.data import files, text
+
+FILE_NAME = "tokenizer.json"
+
+
+class Encoding(NamedTuple):
+    """The tokens of a piece, [n] int32, and how much text they stand for."""
+
+    ids: np.ndarray
+    bytes: int
+    characters: int
+    unknown: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tokenizer(abc.ABC):
+    """Text to ids and back, the same when preparing, scoring, generating and serving.
+
+    A tokenizer is a value. Its fields are its options, but for `vocabulary_field`.
+
+    Text that does not end in a line end: as the whole of a file its last line counts as ended, so
+    its line gets its mark. A prompt is not: with `complete=False` the last line stays open.
+
+    Attributes:
+      kind: the name in `TOKENIZERS`.
+    """
+
+    kind: ClassVar[str]
+    vocabulary_field: ClassVar[str | None] = None
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """The options of this kind."""
+        return [f.name for f in dataclasses.fields(cls) if f.name != cls.vocabulary_field]
+
+    @classmethod
+    @abc.abstractmethod
+    def start(
+        cls, *, vocab_size: int | None, min_count: int, **options: Any
+    ) -> Union["Tokenizer", "Learner"]:
+        """What makes a tokenizer from text; the tokenizer itself where there is nothing to learn.
+
+        Args:
+          vocab_size: most symbols; None is no limit, or an error where there has to be one.
+          min_count: symbols seen less often are left out.
+          **options: of this kind.
+        """
+
+    @classmethod
+    def from_list(cls, path: str, *, skip_repeats: bool, **options: Any) -> Self:
+        """A tokenizer with the vocabulary of a user's file."""
+        del path, skip_repeats, options
+        raise ValueError(
+            f"vocab must be left out for tokenizer {cls.kind}, which has no vocabulary"
+        )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All that decides about ids but the vocabulary."""
+        return {name: getattr(self, name) for name in self.option_names()}
+
+    @property
+    @abc.abstractmethod
+    def vocab_size(self) -> int:
+        """Number of ids, V."""
+
+    @property
+    def end_id(self) -> int | None:
+        """The id that ends a line, where line ends have one of their own."""
+        return None
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The id of all that the vocabulary lacks; None where that cannot be."""
+        return None
+
+    @abc.abstractmethod
+    def encode(
+        self, content: str, *, starts_line: bool = True, complete: bool = True
+    ) -> np.ndarray:
+        """The ids of text, [n] int32.
+
+        Args:
+          content: the text.
+          starts_line: whether a line begins here.
+          complete: whether the text ends here.
+
+        Raises:
+          ValueError: a symbol is not in the vocabulary, and `unknown` is "error".
+        """
+
+    @abc.abstractmethod
+    def encode_piece(self, piece: text.Piece, invalid_utf8: str = "error") -> Encoding:
+        """`encode` for a piece of a file; errors name the file."""
+
+    def encode_bytes(
+        self, data: bytes, *, starts_line: bool = True, complete: bool = True
+    ) -> np.ndarray:
+        """`encode` for the contents of a text file; a byte-order mark is dropped from text."""
+        return self.encode_piece(text.Piece(data, "text", 0, starts_line, False, complete)).ids
+
+    @abc.abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids."""
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The UTF-8 text of ids; of byte ids exactly these bytes, be they text or not."""
+        return self.decode(ids).encode("utf-8", "surrogatepass")
+
+    @abc.abstractmethod
+    def symbol(self, token_id: int) -> str:
+        """The symbol of an id, to show."""
+
+    def checked(self, ids: Iterable[int]) -> list[int]:
+        """`ids` as a list.
+
+        Raises:
+          ValueError: one is not in the vocabulary.
+        """
+        listed = np.asarray(ids).reshape(-1).tolist()
+        wrong = next((i for i in listed if not 0 <= i < self.vocab_size), None)
+        if wrong is not None:
+            size = self.vocab_size
+            raise ValueError(f"ids must lie in 0..{size - 1} (vocabulary of {size}), got {wrong}")
+        return listed
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 over kind, options and vocabulary."""
+        digest = hashlib.sha256(self._description().encode("utf-8"))
+        for name, data in sorted(self._vocabulary_files().items()):
+            digest.update(f"{name} {len(data)}\n".encode())
+            digest.update(data)
+        return digest.hexdigest()
+
+    def save(self, directory: str) -> None:
+        """Writes `tokenizer.json` and the vocabulary; `tokenizers.load` reads them."""
+        for name, data in self._vocabulary_files().items():
+            files.write_bytes(f"{directory}/{name}", data)
+        files.write_bytes(f"{directory}/{FILE_NAME}", self._description().encode("utf-8"))
+
+    @classmethod
+    def load(cls, directory: str, options: Mapping[str, Any]) -> Self:
+        """Reads what `save` wrote; use `tokenizers.load`."""
+        del directory
+        return cls(**options)
+
+    def _description(self) -> str:
+        return json.dumps({"kind": self.kind, "options": self.options}, indent=2) + "\n"
+
+    def _vocabulary_files(self) -> Mapping[str, bytes]:
+        """File name -> contents."""
+        return {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextTokenizer(Tokenizer):
+    """A tokenizer of characters, where bytes have to be decoded first."""
+
+    def encode(
+        self, content: str, *, starts_line: bool = True, complete: bool = True
+    ) -> np.ndarray:
+        content = self.normalise(content, starts_line=starts_line, complete=complete)
+        return self._ids(content, starts_line=starts_line, complete=complete)
+
+    def encode_piece(self, piece: text.Piece, invalid_utf8: str = "error") -> Encoding:
+        decoded = text.decode(piece, invalid_utf8)
+        content = self.normalise(decoded, starts_line=piece.starts_line, complete=piece.complete)
+        try:
+            ids = self._ids(content, starts_line=piece.starts_line, complete=piece.complete)
+        except ValueError as error:
+            raise ValueError(f"{piece.name}: {error}") from error
+        unknown = 0 if self.unknown_id is None else np.count_nonzero(ids == self.unknown_id)
+        as_read = content is decoded or content == decoded
+        size = text.size(piece) if as_read else len(content.encode("utf-8"))
+        return Encoding(ids, size, len(content), int(unknown))
+
+    def read(self, piece: text.Piece, invalid_utf8: str = "error") -> str:
+        """The normalised text of a piece."""
+        content = text.decode(piece, invalid_utf8)
+        return self.normalise(content, starts_line=piece.starts_line, complete=piece.complete)
+
+    def normalise(self, content: str, *, starts_line: bool, complete: bool) -> str:
+        """What is left of text under the options, for example in lower case."""
+        del starts_line, complete
+        return content
+
+    @abc.abstractmethod
+    def _ids(self, content: str, *, starts_line: bool, complete: bool) -> np.ndarray:
+        """The ids of normalised text, [n] int32."""
+
+
+class Learner(abc.ABC):
+    """Makes a tokenizer from text in one pass: workers observe, one place adds up in order."""
+
+    @abc.abstractmethod
+    def observe(self, piece: text.Piece, invalid_utf8: str = "error") -> Any:
+        """What is to be learnt from a piece. Changes nothing; goes from process to process."""
+
+    @abc.abstractmethod
+    def add(self, observation: Any) -> None:
+        """Takes in the observation of the next piece."""
+
+    @abc.abstractmethod
+    def finish(self) -> Tokenizer:
+        """The tokenizer.
+
+        Raises:
+          ValueError: the text does not give one.
+        """
+
+    def warnings(self) -> list[str]:
+        """What is odd about the text."""
+        return []

@@ -1,0 +1,109 @@
+"""Words between white space."""
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from txl_tf.data import vocabulary
+from txl_tf.data.tokenizers import counted
+
+_BLOCK = 1 << 15  # characters split at once: their words stay in the cache, which is twice as fast
+_ODD_SHARE = 0.5  # of different words among all words
+_ODD_LEAST = 20  # words, below which the share says nothing
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordTokenizer(counted.CountedTokenizer):
+    """A symbol is what stands between white space (`text.WHITE_SPACE`), as in the original code.
+
+    A word that reads "<eos>", "<S>" or "<unk>" in the text is that symbol: there is no escape, as
+    the published corpora hold "<unk>" as a word. "x<eos>y" is a word as any other.
+
+    Attributes:
+      end_of_line: "eos", one "<eos>" after each line; "boundary", "<S>" at both ends of each line,
+        as for lm1b; "none".
+    """
+
+    kind: ClassVar[str] = "word"
+    MARKS: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "eos": (counted.END_OF_LINE,),
+        "boundary": (counted.BOUNDARY,),
+        "none": (),
+    }
+
+    end_of_line: str = "eos"
+
+    @staticmethod
+    def check_symbol(symbol: str) -> None:
+        if symbol.split() != [symbol]:
+            raise ValueError(f"vocabulary must hold words without white space, got {symbol!r}")
+
+    @staticmethod
+    def oddities(types: int, tokens: int) -> list[str]:
+        if tokens < _ODD_LEAST or types <= _ODD_SHARE * tokens:
+            return []
+        return [
+            f"{types} of {tokens} words are different: is this text without spaces between words? "
+            "--tokenizer=char, byte or sentencepiece may suit it better"
+        ]
+
+    @classmethod
+    def _read_list(cls, path: str, skip_repeats: bool) -> vocabulary.Vocabulary:
+        return vocabulary.Vocabulary.from_list(path, skip_repeats=skip_repeats)
+
+    def count(self, content: str) -> dict[str, int]:
+        counts: Counter[str] = Counter()
+        for block in _blocks(content):
+            counts.update(block.split())
+        return dict(counts)
+
+    def _ids(self, content: str, *, starts_line: bool, complete: bool) -> np.ndarray:
+        blocks = list(_blocks(self.ended(content, starts_line, complete)))
+        marked = [self._marked(block, starts_line or i > 0) for i, block in enumerate(blocks)]
+        return np.concatenate([np.empty(0, np.int32), *map(self._look_up, marked)])
+
+    def _look_up(self, content: str) -> np.ndarray:
+        words = content.split()
+        fallback = -1 if self.unknown == "error" else self.vocabulary.unknown_id
+        found = map(self.vocabulary.ids.get, words, itertools.repeat(fallback))
+        ids = np.fromiter(found, np.int32, len(words))
+        if self.unknown == "error" and (ids < 0).any():
+            raise self.refusal(words[int(np.argmax(ids < 0))])
+        return ids
+
+    def _marked(self, content: str, starts_line: bool) -> str:
+        """`content` with marks as words of their own."""
+        if self.end_of_line == "eos":
+            return content.replace("\n", f" {counted.END_OF_LINE} ")
+        if self.end_of_line == "boundary":
+            begin, end = f"{counted.BOUNDARY} ", f" {counted.BOUNDARY}\n"
+            content = content.replace("\n", end + begin).removesuffix(begin)
+            return begin + content if starts_line and content else content
+        return content
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Words between single spaces, line ends where they are marked."""
+        lines: list[list[str]] = [[]]
+        begun = False  # whether an opening <S> stands before
+        for index in self.checked(ids):
+            symbol = self.vocabulary.symbols[index]
+            opens = symbol == counted.BOUNDARY and not begun and not lines[-1]
+            if symbol not in self.marks:
+                lines[-1].append(symbol)
+            elif not opens:
+                lines.append([])
+            begun = opens if symbol in self.marks else begun
+        return "\n".join(map(" ".join, lines))
+
+
+def _blocks(content: str) -> Iterator[str]:
+    """Whole lines that together have about `_BLOCK` characters."""
+    start = 0
+    while start < len(content):
+        end = content.find("\n", start + _BLOCK) + 1 or len(content)
+        yield content[start:end]
+        start = end
