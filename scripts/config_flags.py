@@ -1,0 +1,107 @@
+"""Flags that change a Config: --preset, --set, and shorthands such as --batch_size.
+
+A program defines what it offers at import and resolves it in `main`:
+
+    config_flags.define_preset()
+    config_flags.define_shorthands({"batch_size": "train.batch_size"})
+
+    def main(argv):
+        config = config_flags.resolve(presets.preset(flags.FLAGS.preset))
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from absl import app, flags
+
+from txl_tf import config as config_lib
+from txl_tf import presets
+
+flags.disclaim_key_flags()  # the flags belong to the program, whose --help shows them
+
+_shorthands: dict[str, str] = {}  # flag -> config field
+
+
+def define_preset(default: str | None = "tiny") -> flags.FlagHolder:
+    """Defines --preset, the Config to start from."""
+    return flags.DEFINE_enum("preset", default, presets.names(), "The configuration to start from.")
+
+
+def define_shorthands(fields: Mapping[str, str]) -> None:
+    """Defines --set, and for each flag name a flag that sets a field, as "train.batch_size"."""
+    help_text = "A change to the configuration, as section.field=value"
+    flags.DEFINE_multi_string("set", [], help_text)
+    for name, path in fields.items():
+        help_text = f"{_describe(path)} The same as --set={path}=..."
+        if _kind(path) is bool:
+            flags.DEFINE_bool(name, None, help_text)
+        else:
+            flags.DEFINE_string(name, None, help_text)
+    _shorthands.update(fields)
+
+
+def resolve(
+    base: config_lib.Config, measured: Mapping[str, object] | None = None
+) -> config_lib.Config:
+    """Returns `base` with the values measured from data, and over those with all flags, applied.
+
+    Raises:
+      app.UsageError: a field is unknown or set twice, or a value does not fit.
+    """
+    by_flag = _shorthand_values()
+    given = by_flag.keys() | _set_paths().keys()
+    values = {path: value for path, value in (measured or {}).items() if path not in given}
+    assignments = [f"{path}={value}" for path, value in (values | by_flag).items()]
+    try:
+        return config_lib.override_all(base, [*assignments, *flags.FLAGS.set])
+    except ValueError as error:
+        raise app.UsageError(_with_flag_name(str(error))) from error
+
+
+def _shorthand_values() -> dict[str, str]:
+    """The fields given by shorthand flags, after refusing those that --set gives too."""
+    by_set = _set_paths()
+    values = {}
+    for name, path in _shorthands.items():
+        if not flags.FLAGS[name].present:
+            continue
+        values[path] = str(flags.FLAGS[name].value)
+        if path in by_set:
+            raise app.UsageError(
+                f"{path} is given twice, by --{name}={values[path]} and by --set={by_set[path]}"
+            )
+    return values
+
+
+def _set_paths() -> dict[str, str]:
+    """Field -> the --set that names it."""
+    return {text.partition("=")[0].strip(): text for text in flags.FLAGS.set}
+
+
+def _with_flag_name(message: str) -> str:
+    """Names the flag that a user typed where the message names the field it sets."""
+    for name, path in _shorthands.items():
+        if flags.FLAGS[name].present and re.match(rf"({re.escape(path)}|{name}) must ", message):
+            return f"flag --{name}={flags.FLAGS[name].value}: {message}"
+    return message
+
+
+def _section(path: str) -> Any:
+    section = path.partition(".")[0]
+    return {field.name: field.type for field in dataclasses.fields(config_lib.Config)}[section]
+
+
+def _kind(path: str) -> object:
+    fields = {field.name: field.type for field in dataclasses.fields(_section(path))}
+    return fields[path.partition(".")[2]]
+
+
+def _describe(path: str) -> str:
+    """What the docstring of the section says about a field, as a sentence."""
+    attributes = (_section(path).__doc__ or "").partition("Attributes:\n")[2]
+    names = r"^      (?:\w+, )*{}(?:, \w+)*: (.*(?:\n        .*)*)"
+    found = re.search(names.format(path.partition(".")[2]), attributes, re.MULTILINE)
+    text = " ".join(found[1].split()) if found else path
+    return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")

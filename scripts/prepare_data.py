@@ -1,0 +1,158 @@
+"""Turns text into shards of tokens, the vocabulary and metadata.json, for train.py and others.
+
+    python scripts/prepare_data.py --train='text/*.txt' --valid=valid.txt --tokenizer=char \
+        --output_dir=DATA
+    python scripts/prepare_data.py --builtin_corpus --output_dir=DATA
+
+Text is UTF-8, plain or gzip, and may be larger than memory. Flags that a tokenizer does not take
+are refused: byte takes drop_newlines; char all but end_of_line=boundary; word all but
+drop_newlines; sentencepiece none. Run again with the same text and flags it finds that nothing is
+to be done. The last line of stdout is one JSON object; its "status" is built, rebuilt or reused.
+"""
+
+import json
+import multiprocessing
+import os
+from typing import Any
+
+import program  # first: it quiets TensorFlow, which the others import
+
+from absl import app, flags
+
+multiprocessing.current_process().name = "prepare_data"  # so that txl_tf leaves TensorFlow be
+
+from txl_tf.data import (  # noqa: E402
+    builtin_corpus,
+    documents,
+    prepare,
+    recipe,
+    text,
+    tokenizers,
+)
+from txl_tf.data.tokenizers import counted  # noqa: E402
+
+_FILES = {
+    split: flags.DEFINE_multi_string(
+        split, [], f"Text of the {split} split: files or globs, comma-separated. Repeatable."
+    )
+    for split in prepare.SPLITS
+}
+_BUILTIN_CORPUS = flags.DEFINE_bool(
+    "builtin_corpus", False, "Take CPython's own documentation as text: nothing to download."
+)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder to make.", required=True)
+_NUM_WORKERS = flags.DEFINE_integer(
+    "num_workers", None, "Processes; by default one a core. The result is the same for any number."
+)
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Build even what is there already.")
+
+# Fields of recipe.Recipe. Each flag is None where the default of the field or tokenizer holds.
+_RECIPE = [
+    flags.DEFINE_enum("tokenizer", None, list(tokenizers.TOKENIZERS), "Default: byte."),
+    flags.DEFINE_integer("vocab_size", None, "Most symbols, special ones included.", lower_bound=1),
+    flags.DEFINE_integer("min_count", None, "Rarer symbols become unknown.", lower_bound=0),
+    flags.DEFINE_string(
+        "vocab",
+        None,
+        "Take this vocabulary: a data_dir or model_dir (with all its tokenizer's options), a "
+        "file of one word a line (a count may follow the word), or a SentencePiece model.",
+    ),
+    flags.DEFINE_enum(
+        "vocab_repeats",
+        None,
+        recipe.VOCAB_REPEATS,
+        "What to do with a repeated line of --vocab; the original code skips it. Default: error.",
+    ),
+    flags.DEFINE_enum(
+        "vocab_from", None, recipe.VOCAB_FROM, "Splits to count symbols in. Default: train."
+    ),
+    flags.DEFINE_enum(
+        "document_boundary",
+        None,
+        list(documents.BOUNDARIES),
+        "A document is a file, what stands between blank lines, or a line. Default: file.",
+    ),
+    flags.DEFINE_enum(
+        "invalid_utf8",
+        None,
+        text.INVALID_UTF8,
+        "Stop at bytes that are not UTF-8, or put U+FFFD in their place. Default: error.",
+    ),
+    flags.DEFINE_integer(
+        "shuffle_sentences",
+        None,
+        "Have each training file this many times, its lines shuffled, as the original TensorFlow "
+        "code for lm1b. Default: 0, once and in order.",
+        lower_bound=0,
+    ),
+]
+# Options of tokenizers.
+_OPTIONS = [
+    flags.DEFINE_enum(
+        "end_of_line",
+        None,
+        ["eos", "none", "boundary"],
+        "How a line end is marked: <eos>, not at all, or <S> at both ends of the line. Default: "
+        "eos for word, none for char (a line end is a character there).",
+    ),
+    flags.DEFINE_bool("lower_case", None, "Lower-case all text, also when the model is used."),
+    flags.DEFINE_enum("blank_lines", None, counted.BLANK_LINES, "Default: keep."),
+    flags.DEFINE_bool("drop_newlines", None, "Leave out line ends, as the originals' enwik8."),
+    flags.DEFINE_enum(
+        "unknown",
+        None,
+        counted.UNKNOWN,
+        "What the vocabulary lacks becomes <unk>, or is an error. Default: unk.",
+    ),
+]
+
+
+def main(argv: list[str]) -> None:
+    del argv  # program.run refuses arguments that are no flags
+    given: dict[str, Any] = {f.name: f.value for f in _RECIPE if f.value is not None}
+    options = {flag.name: flag.value for flag in _OPTIONS if flag.value is not None}
+    result = prepare.prepare(
+        _splits(),
+        _OUTPUT_DIR.value,
+        recipe.Recipe(options=options, **given),
+        num_workers=_num_workers(),
+        overwrite=_OVERWRITE.value,
+    )
+    print(json.dumps(_summary(result), ensure_ascii=False))
+
+
+def _splits() -> prepare.Splits:
+    patterns = {split: ",".join(flag.value) for split, flag in _FILES.items()}
+    if not _BUILTIN_CORPUS.value:
+        return {s: text.find(list(filter(None, p.split(",")))) for s, p in patterns.items()}
+    named = ", ".join(f"--{split}" for split, pattern in patterns.items() if pattern)
+    if named:
+        raise app.UsageError(f"--builtin_corpus must stand alone, got {named} too")
+    return builtin_corpus.sources()
+
+
+def _num_workers() -> int:
+    if _NUM_WORKERS.value is not None:
+        return _NUM_WORKERS.value
+    if hasattr(os, "sched_getaffinity"):  # what this process may use, not what the machine has
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _summary(result: prepare.Prepared) -> dict[str, Any]:
+    made = result.metadata
+    counted_fields = ("tokens", "documents", "unknown", "bytes", "characters")
+    return {
+        "output_dir": _OUTPUT_DIR.value,
+        "status": result.status,
+        "tokenizer": made.tokenizer["kind"],
+        "vocab_size": made.vocab_size,
+        "splits": {
+            name: {field: getattr(split, field) for field in counted_fields}
+            for name, split in made.splits.items()
+        },
+    }
+
+
+if __name__ == "__main__":
+    program.run(main)

@@ -1,0 +1,163 @@
+"""What all programs share: a quiet start, one-line errors, logs on stderr, the devices in use.
+
+A program ends with
+
+    if __name__ == "__main__":
+        program.run(main)
+
+Import this module before TensorFlow, or its start is noisy.
+"""
+
+import functools
+import logging as python_logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from absl import app, flags, logging
+
+import quiet_start
+
+_TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from.")
+
+
+def run(main: Callable[[list[str]], Any]) -> NoReturn:
+    """Parses the flags, calls `main(argv)` and exits.
+
+    A ValueError, OSError or TensorFlow error of `main` becomes one line on stderr and exit code
+    1; a mistake in the flags or an `app.UsageError` becomes one line and exit code 2. Any other
+    exception is a bug and keeps its traceback.
+    """
+    app.run(functools.partial(_guarded, main), flags_parser=_parse_flags)
+    raise AssertionError("app.run always exits")
+
+
+def log_devices() -> None:
+    """Logs what TensorFlow computes on: "devices: 2 GPU (NVIDIA A100), 1 CPU (8 cores)"."""
+    import tensorflow as tf  # here, so that programs without tensors start at once
+
+    kinds = {kind: tf.config.list_physical_devices(kind) for kind in ("TPU", "GPU", "CPU")}
+    found = []
+    for kind, devices in kinds.items():
+        if kind == "CPU":
+            details = f" ({_num_cores()} cores)"
+        else:
+            names = [tf.config.experimental.get_device_details(d) for d in devices]
+            unique = sorted({name.get("device_name", "") for name in names} - {""})
+            details = f" ({', '.join(unique)})" if unique else ""
+        if devices:
+            found.append(f"{len(devices)} {kind}{details}")
+    logging.info("devices: %s", ", ".join(found))
+
+
+def _num_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # what this process may use, not what the machine has
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _parse_flags(argv: list[str]) -> list[str]:
+    logging.get_absl_handler().setFormatter(_LogFormatter())
+    logging.get_absl_handler().addFilter(_is_for_users)
+    flags.DEFINE_flag(_HelpFlag())
+    try:
+        arguments = flags.FLAGS(argv)
+    except flags.Error as error:
+        required = r"flag --(\w+)=None: Flag --\w+ must have a value other than None\."
+        _exit_with_usage(re.sub(required, r"flag --\1 is required", str(error)))
+    if len(arguments) > 1:
+        _exit_with_usage(f"unexpected arguments: {' '.join(arguments[1:])}")
+    if tensorflow := sys.modules.get("tensorflow"):
+        with quiet_start.without_chatter():  # the first look complains of a missing CUDA
+            tensorflow.config.list_physical_devices()
+    return arguments
+
+
+def _guarded(main: Callable[[list[str]], Any], argv: list[str]) -> Any:
+    """Calls `main`; turns what users can cause into one line and an exit code."""
+    try:
+        result = main(argv)
+        sys.stdout.flush()  # a closed pipe shows here, not after the end
+        return result
+    except app.UsageError as error:
+        _exit_with_usage(str(error))
+    except KeyboardInterrupt:
+        _exit(130, "interrupted")
+    except BrokenPipeError:  # the reader of our results has seen enough, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except _expected_errors() as error:
+        if _TRACEBACK.value:
+            raise
+        _exit(1, f"error: {describe(error)}")
+
+
+def _expected_errors() -> tuple[type[Exception], ...]:
+    tensorflow = sys.modules.get("tensorflow")  # never loaded: it cannot have failed
+    return (ValueError, OSError, *([tensorflow.errors.OpError] if tensorflow else []))
+
+
+def describe(error: Exception) -> str:
+    """The one line of an error message that tells what is wrong.
+
+    Keras and TensorFlow wrap messages in stack frames, graph node names and argument lists.
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    text = str(getattr(error, "message", error))
+    text = re.sub(r"\x1b\[\d*m", "", text)  # Keras prints in bold
+    text = re.sub(r"\[\[.*?\]\]|\{\{.*?\}\}|\[Op:\w+\]( name:.*)?", "", text)
+    told = text.partition("\n\nArguments received by")[0]
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    if lines and lines[0] == "in user code:":  # a traceback of a tf.function: the cause ends it
+        return re.sub(r"^\w+(Error|Exception): ", "", lines[-1])
+    wrapping = ("Exception encountered when", "Graph execution error", "Detected at node", "File ")
+    frames = ("<stack traces", "Stack trace for op", "(0) ", "(1) ", "Original stack trace")
+    telling = [line for line in lines if not line.startswith((*wrapping, *frames))]
+    return telling[0] if telling else type(error).__name__
+
+
+def _exit_with_usage(message: str) -> NoReturn:
+    _exit(2, f"error: {' '.join(message.split())}; see --help")
+
+
+def _exit(code: int, message: str) -> NoReturn:
+    print(f"{_name()}: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _name() -> str:
+    return os.path.splitext(os.path.basename(sys.argv[0]))[0]
+
+
+class _HelpFlag(flags.BooleanFlag):
+    """Prints the docstring and the flags of the program; asking for help is no failure."""
+
+    def __init__(self) -> None:
+        super().__init__("help", False, "Show this help.", short_name="?", allow_override=True)
+
+    def parse(self, argument: Any) -> None:
+        if self._parse(argument):
+            docstring = sys.modules["__main__"].__doc__ or ""
+            print(docstring.strip(), "\n\nFlags:", sep="")
+            print(flags.FLAGS.main_module_help().partition("\n")[2])
+            print("\n--traceback shows where an error came from; --helpfull lists all flags.")
+            sys.exit(0)
+
+
+def _is_for_users(record: python_logging.LogRecord) -> bool:
+    """Whether a record is not TensorFlow telling what it does inside."""
+    inside = f"{os.sep}tensorflow{os.sep}" in record.pathname
+    return record.levelno > python_logging.INFO or not inside
+
+
+class _LogFormatter(python_logging.Formatter):
+    """The time and the message; the level where it is above INFO."""
+
+    def format(self, record: python_logging.LogRecord) -> str:
+        level = record.levelname.lower() + ": " if record.levelno > python_logging.INFO else ""
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        return f"{clock} {level}{super().format(record)}"

@@ -1,0 +1,69 @@
+"""Keeps TensorFlow's start-up chatter off the terminal; whatever else it says gets through.
+
+Some of its C++ messages come before any log level applies: that no CUDA library was found, and
+that logging has not begun. Importing this module before TensorFlow filters them.
+"""
+
+import contextlib
+import importlib.abc
+import importlib.util
+import os
+import re
+import sys
+import tempfile
+import types
+from collections.abc import Iterator
+
+_CHATTER = re.compile(
+    r"WARNING: All log messages before absl::InitializeLog"
+    r"|[IW]0000 "  # below errors, logged before the start
+    r"|E0000 .*failed call to cuInit.*\(303\)"  # there is no CUDA driver at all
+)
+
+
+@contextlib.contextmanager
+def without_chatter() -> Iterator[None]:
+    """Holds back what is written to stderr, by C++ too, and then lets through all but chatter."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            held.seek(0)
+            for line in held.read().decode(errors="replace").splitlines():
+                if not _CHATTER.match(line):
+                    print(line, file=sys.stderr)
+
+
+class _QuietFinder(importlib.abc.MetaPathFinder):
+    """Finds one module as usual, once, and makes its loading quiet."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def find_spec(self, fullname, path=None, target=None):
+        """As in the base class."""
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec and spec.loader:
+            load = spec.loader.exec_module
+
+            def load_quietly(module: types.ModuleType) -> None:
+                with without_chatter():
+                    load(module)
+
+            spec.loader.exec_module = load_quietly
+        return spec
+
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only, from where levels apply
+for _name in ("tensorflow", "keras"):  # keras looks for devices
+    if _name not in sys.modules:
+        sys.meta_path.insert(0, _QuietFinder(_name))

@@ -1,0 +1,69 @@
+"""scripts/check with a stand-in for Python that notes what it is asked to run."""
+
+import os
+import pathlib
+import subprocess
+
+from absl.testing import absltest, parameterized
+
+import helpers
+
+_PYTHON = """#!/bin/bash
+case "$1" in
+    -c) echo 2 ;;
+    -m) echo "${@:2}" >>"$CHECK_LOG"; [[ "$2 $3" != "$CHECK_FAILS"* ]] ;;
+esac
+"""
+
+
+class CheckTest(parameterized.TestCase):
+    def check(self, *arguments, fails="nothing"):
+        folder = pathlib.Path(self.create_tempdir().full_path)
+        python = folder / "python"
+        python.write_text(_PYTHON)
+        python.chmod(0o755)
+        log = folder / "log"
+        done = subprocess.run(
+            [str(helpers.ROOT / "scripts/check"), *arguments],
+            env=os.environ | {"PYTHON": str(python), "CHECK_LOG": str(log), "CHECK_FAILS": fails},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done, log.read_text().splitlines() if log.exists() else []
+
+    def test_runs_all_tools_and_the_fast_tests(self):
+        done, asked = self.check()
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        tools = ["ruff format --check --quiet", "ruff check --quiet", "mypy --no-error-summary"]
+        self.assertEqual(asked[:3], tools)
+        self.assertLen(asked, 4)
+        self.assertRegex(asked[3], "^pytest -n 2 .*-m not slow$")
+
+    def test_all_adds_the_slow_tests(self):
+        _, asked = self.check("--all")
+        self.assertRegex(asked[3], "^pytest ")
+        self.assertNotIn("slow", asked[3])
+
+    def test_fix_repairs_first(self):
+        _, asked = self.check("--fix")
+        self.assertEqual(asked[:2], ["ruff check --fix --quiet", "ruff format --quiet"])
+        self.assertLen(asked, 6)
+
+    @parameterized.parameters(
+        ("ruff format", "format"), ("ruff check", "lint"), ("mypy", "types"), ("pytest", "tests")
+    )
+    def test_any_failure_is_the_outcome_and_stops_nothing(self, fails, name):
+        done, asked = self.check(fails=fails)
+        self.assertEqual((done.returncode, done.stderr), (1, f"check: failed: {name}\n"))
+        self.assertLen(asked, 4)
+
+    def test_refuses_other_arguments(self):
+        done, asked = self.check("--al")
+        message = "check: error: unexpected argument --al; choose from --fix, --all\n"
+        self.assertEqual((done.returncode, done.stderr, asked), (2, message, []))
+
+
+if __name__ == "__main__":
+    absltest.main()

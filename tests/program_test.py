@@ -1,0 +1,206 @@
+"""How every program starts, fails and ends, shown on a small one that loads no TensorFlow."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import program
+
+import keras
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+import helpers
+
+_DEMO = '''"""Shows a thing.
+
+    python demo.py --data_dir=DATA
+"""
+import sys
+import time
+
+import program
+from absl import app, flags, logging
+
+_DATA = flags.DEFINE_string("data_dir", None, "Folder of shards.", required=True)
+_SIZE = flags.DEFINE_integer("size", 1, "How much.")
+
+
+def main(argv):
+    logging.info("size=%d", _SIZE.value)
+    logging.warning("careful")
+    {body}
+    print("result")
+
+
+if __name__ == "__main__":
+    program.run(main)
+'''
+_ENVIRONMENT = os.environ | {"PYTHONPATH": f"{helpers.ROOT / 'scripts'}{os.pathsep}{helpers.ROOT}"}
+
+
+class RunTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.create_tempdir().full_path)
+
+    def command(self, *arguments, body="pass"):
+        path = self.folder / "demo.py"
+        path.write_text(_DEMO.replace("{body}", body))
+        return [sys.executable, str(path), *arguments]
+
+    def run_demo(self, *arguments, body="pass", **options):
+        return subprocess.run(
+            self.command(*arguments, body=body),
+            env=_ENVIRONMENT | options.pop("env", {}),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            **options,
+        )
+
+    def test_results_go_to_stdout_and_logs_to_stderr(self):
+        done = self.run_demo("--data_dir=x", "--size=3")
+        self.assertEqual((done.returncode, done.stdout), (0, "result\n"))
+        clock = r"\d\d:\d\d:\d\d"
+        self.assertRegex(done.stderr, rf"\A{clock} size=3\n{clock} warning: careful\n\Z")
+
+    @parameterized.parameters(
+        ([], "flag --data_dir is required; see --help"),
+        (["--data_dir=x", "--size=big"], "flag --size=big: .*'big'; see --help"),
+        (["--data_dir=x", "--siz=1"], "Unknown command line flag 'siz'.*size.*; see --help"),
+        (["--data_dir=x", "a", "b"], "unexpected arguments: a b; see --help"),
+    )
+    def test_a_mistake_in_the_flags_is_one_line_and_exit_code_2(self, arguments, message):
+        done = self.run_demo(*arguments)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, rf"\Ademo: error: {message}\n\Z")
+
+    def test_a_usage_error_of_main_is_one_line_and_exit_code_2(self):
+        done = self.run_demo("--data_dir=x", body='raise app.UsageError("a and b exclude")')
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr.splitlines()[-1], "demo: error: a and b exclude; see --help")
+
+    @parameterized.parameters(
+        ('raise ValueError("size must be even, got 3")', "size must be even, got 3"),
+        ('open("/nowhere/x")', "/nowhere/x: No such file or directory"),
+    )
+    def test_an_error_that_users_cause_is_one_line_and_exit_code_1(self, body, message):
+        done = self.run_demo("--data_dir=x", body=body)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual(done.stderr.splitlines()[2:], [f"demo: error: {message}"])
+
+    def test_traceback_is_shown_when_asked_for(self):
+        done = self.run_demo("--data_dir=x", "--traceback", body='raise ValueError("odd")')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("Traceback (most recent call last)", done.stderr)
+
+    def test_a_bug_keeps_its_traceback(self):
+        done = self.run_demo("--data_dir=x", body='{}["lost"]')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("Traceback (most recent call last)", done.stderr)
+        self.assertIn("KeyError: 'lost'", done.stderr)
+
+    def test_an_exit_code_of_main_is_the_programs(self):
+        self.assertEqual(self.run_demo("--data_dir=x", body="return 75").returncode, 75)
+
+    def test_interrupting_is_one_line(self):
+        body = 'print("ready", flush=True); time.sleep(60)'
+        command = self.command("--data_dir=x", body=body)
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with subprocess.Popen(command, env=_ENVIRONMENT, **pipes) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual(stderr.splitlines()[2:], ["demo: interrupted"])
+
+    def test_a_closed_pipe_is_quiet(self):
+        body = "[print(i) for i in range(100_000)]"
+        command = self.command("--data_dir=x", body=body)
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with subprocess.Popen(command, env=_ENVIRONMENT, **pipes) as process:
+            self.assertEqual(process.stdout.readline(), "0\n")
+            process.stdout.close()
+            stderr = process.stderr.read()
+        self.assertEqual(process.returncode, 141)
+        self.assertLen(stderr.splitlines(), 2)  # the two log lines
+
+    def test_help_shows_the_docstring_and_the_flags(self):
+        done = self.run_demo("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for text in ("Shows a thing.", "--data_dir: Folder of shards.", "--size", "--traceback"):
+            self.assertIn(text, done.stdout)
+        self.assertNotIn("--pdb", done.stdout)  # absl's own, which --helpfull shows
+
+    def test_chatter_of_tensorflow_is_dropped_and_the_rest_is_not(self):
+        (self.folder / "tensorflow.py").write_text(
+            "import os\n"
+            'os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called\\n")\n'
+            'os.write(2, b"I0000 00:00:17.1 1 cudart_stub.cc:31] Could not find cuda drivers\\n")\n'
+            'os.write(2, b"E0000 00:00:17.1 1 memory.cc:1] something is wrong\\n")\n'
+            "class errors: OpError = ArithmeticError\n"
+        )
+        done = self.run_demo("--data_dir=x", body="import tensorflow")
+        self.assertEqual(done.returncode, 0)
+        told = "E0000 00:00:17.1 1 memory.cc:1] something is wrong"
+        self.assertEqual(done.stderr.splitlines()[2:], [told])
+
+
+class DescribeTest(absltest.TestCase):
+    """The line of an error that tells what is wrong, from how the libraries wrap it."""
+
+    def line(self, function):
+        try:
+            function()
+        except Exception as error:
+            return program.describe(error)
+        return self.fail("raised nothing")
+
+    def test_operations(self):
+        def look_up(i):
+            return tf.gather(tf.zeros([3]), i)
+
+        self.assertEqual(self.line(lambda: look_up(12)), "indices = 12 is not in [0, 3)")
+        compiled = tf.function(look_up)
+        self.assertEqual(
+            self.line(lambda: compiled(tf.constant(12))), "indices = 12 is not in [0, 3)"
+        )
+
+    def test_files(self):
+        told = "/nowhere; No such file or directory"
+        self.assertEqual(self.line(lambda: tf.io.gfile.GFile("/nowhere").read()), told)
+        self.assertEqual(self.line(lambda: list(tf.data.TFRecordDataset("/nowhere"))), told)
+        self.assertEqual(
+            self.line(lambda: os.stat("/nowhere/x")), "/nowhere/x: No such file or directory"
+        )
+
+    def test_values_refused_while_tracing(self):
+        @tf.function
+        def trace():
+            raise ValueError("size must be even, got 3")
+
+        self.assertEqual(self.line(trace), "size must be even, got 3")
+
+    def test_values_refused_inside_a_layer(self):
+        class Refuses(keras.layers.Layer):
+            def call(self, x):
+                raise ValueError("size must be even, got 3")
+
+        self.assertEqual(self.line(lambda: Refuses()(tf.zeros([2]))), "size must be even, got 3")
+
+    def test_errors_inside_fit(self):
+        model = keras.Sequential([keras.layers.Embedding(3, 4)])
+        model.compile(loss="mse")
+        data = tf.constant([[7]]), tf.zeros([1, 1, 4])
+        line = self.line(lambda: model.fit(*data, verbose=0))
+        self.assertEqual(line, "indices[0,0] = 7 is not in [0, 3)")
+
+    def test_an_empty_message(self):
+        self.assertEqual(program.describe(ValueError()), "ValueError")
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,82 @@
+"""What `import txl_tf` promises: the names in the README, each loaded when it is used."""
+
+import ast
+import re
+import subprocess
+import sys
+
+from absl.testing import absltest
+
+import helpers
+import txl_tf
+
+_IN_A_WORKER = """
+import multiprocessing, sys
+import txl_tf
+
+def loaded(_):
+    import txl_tf.data.prepare
+    import txl_tf.data.tokenizers
+    return [name for name in ("keras", "tensorflow") if name in sys.modules]
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(loaded(None), pool.map(loaded, [None])[0])
+"""
+_LOADING = """
+import txl_tf  # and nothing of it used
+import keras
+print(type(keras.models.load_model({path!r})).__name__)
+"""
+
+
+class PublicApiTest(absltest.TestCase):
+    def run_python(self, text):
+        script = self.create_tempfile("script.py", text).full_path
+        environment = {"PYTHONPATH": str(helpers.ROOT), "PATH": ""}
+        done = subprocess.run(
+            [sys.executable, script], env=environment, capture_output=True, text=True, timeout=120
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip()
+
+    def test_the_readme_lists_exactly_these_names(self):
+        section = (helpers.ROOT / "README.md").read_text().partition("## As a library")[2]
+        rows = re.findall(r"^\| (`.*?) \|", section.partition("\n## ")[0], re.MULTILINE)
+        names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+        self.assertCountEqual(names, txl_tf.__all__)
+
+    def test_every_name_loads_and_is_listed(self):
+        for name in txl_tf.__all__:
+            self.assertIsNotNone(getattr(txl_tf, name))
+            self.assertIn(name, dir(txl_tf))
+        self.assertEqual(txl_tf.TransformerXL.__name__, "TransformerXL")
+
+    def test_type_checkers_see_what_is_loaded(self):
+        tree = ast.parse((helpers.ROOT / "txl_tf/__init__.py").read_text())
+        seen = {
+            alias.name: node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("txl_tf")
+            for alias in node.names
+        }
+        self.assertEqual(seen, txl_tf._HOMES)
+        self.assertCountEqual(seen, txl_tf.__all__)
+
+    def test_other_names_are_no_attributes(self):
+        with self.assertRaisesRegex(AttributeError, "'txl_tf' has no attribute 'tarin'"):
+            _ = txl_tf.tarin
+
+    def test_workers_that_handle_text_load_no_tensorflow(self):
+        self.assertEqual(self.run_python(_IN_A_WORKER), "['keras', 'tensorflow'] []")
+
+    def test_importing_it_is_enough_to_load_a_model(self):
+        model = txl_tf.TransformerXL(helpers.tiny_config())
+        model(helpers.draw_ids(1, 3))
+        path = f"{self.create_tempdir().full_path}/model.keras"
+        model.save(path)
+        self.assertEqual(self.run_python(_LOADING.format(path=path)), "TransformerXL")
+
+
+if __name__ == "__main__":
+    absltest.main()
