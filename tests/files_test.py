@@ -1,6 +1,5 @@
 """Files, local and remote, and folders that appear whole or not at all."""
 
-import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
@@ -42,11 +41,10 @@ class FilesTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "/x must be UTF-8, got an invalid byte at 2"):
             files.read_text(f"{self.folder}/x")
 
-    def test_missing_file(self):
-        with self.assertRaises(FileNotFoundError):
-            files.read_text(f"{self.folder}/x")
-        with self.assertRaises(tf.errors.NotFoundError):
-            files.read_text(f"file://{self.folder}/x")
+    @parameterized.parameters("", "file://")
+    def test_missing_file(self, scheme):
+        with self.assertRaisesRegex(ValueError, "/x must be a file, got none of that name"):
+            files.read_text(f"{scheme}{self.folder}/x")
 
 
 class ReplacingTest(absltest.TestCase):

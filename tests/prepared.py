@@ -31,10 +31,12 @@ def contents(folder):
 def text(size, seed=0):
     """Lines of words, some of them rare, blank lines now and then; about `size` characters."""
     draw = np.random.default_rng(seed)
-    words = [*"a the of and to in".split(), "café", "日本", "naïve", *map(str, range(500))]
+    syllables = [first + second for first in "klmtspv" for second in "aiou"]
+    pairs = [first + second for first in syllables for second in syllables]
+    words = ["a", "the", "of", "and", "to", "in", "café", "日本", "naïve", *pairs]
     lines, length = [], 0
     while length < size:
-        picked = draw.integers(len(words) ** 0.5, size=draw.integers(12)) ** 2 % len(words)
-        lines.append(" ".join(words[i] for i in picked))
+        ranks = draw.random(draw.integers(12)) ** 3 * len(words)
+        lines.append(" ".join(words[int(rank)] for rank in ranks))
         length += len(lines[-1]) + 1
     return "\n".join(lines) + "\n"

@@ -41,7 +41,9 @@ class BuildTest(parameterized.TestCase):
         self.assertIsNone(Vocabulary(["a"]).unknown_id)
 
     def test_no_room(self):
-        with self.assertRaisesRegex(ValueError, "vocab_size must leave room for S and <unk>, got 1"):
+        with self.assertRaisesRegex(
+            ValueError, "vocab_size must leave room for S and <unk>, got 1"
+        ):
             self.build(specials=("S",), unknown=True, max_size=1)
 
     def test_golden_options(self):

@@ -27,14 +27,25 @@ def open_bytes(path: str, mode: str = "rb") -> IO[bytes]:
     return _remote().GFile(path, mode) if is_remote(path) else open(path, mode)
 
 
+def read_bytes(path: str) -> bytes:
+    """The contents of a small file.
+
+    Raises:
+      ValueError: it is not there.
+    """
+    if not exists(path):
+        raise ValueError(f"{path} must be a file, got none of that name")
+    with open_bytes(path) as file:
+        return file.read()
+
+
 def read_text(path: str) -> str:
     """The text of a small UTF-8 file, line ends as they are.
 
     Raises:
-      ValueError: it is not UTF-8; names the file and the byte.
+      ValueError: it is not there or not UTF-8; names the file and the byte.
     """
-    with open_bytes(path) as file:
-        data = file.read()
+    data = read_bytes(path)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -173,8 +173,11 @@ class Reader:
 
 def sha256(source: Source) -> str:
     """Of the stored bytes of a source, as `sha256sum` prints it."""
+    digest = hashlib.sha256()
     with source.open() as stored:
-        return hashlib.file_digest(stored, "sha256").hexdigest()  # type: ignore[arg-type]
+        while part := stored.read(PIECE_BYTES):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _cut(data: bytes) -> int:

@@ -75,8 +75,7 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
     def from_list(cls, path: str, *, skip_repeats: bool, **options: Any) -> Self:
         """A tokenizer with a model that was trained elsewhere."""
         del skip_repeats, options
-        with files.open_bytes(path) as file:
-            return cls(model=file.read())
+        return cls(model=files.read_bytes(path))
 
     @functools.cached_property
     def _processor(self) -> sentencepiece.SentencePieceProcessor:
