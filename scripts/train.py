@@ -1,0 +1,79 @@
+"""Trains a Transformer-XL on data that prepare_data wrote; run again, it goes on where it was.
+
+    python scripts/train.py --data_dir=DATA --model_dir=RUN --preset=tiny --train_steps=1000
+
+A new run is the preset with the changes given by flags. In a model_dir that holds a run, its
+config is the start instead (or --preset, if given); what makes it another run is refused. The
+last line of stdout is one JSON object. Exit code 75: stopped by a signal, saved, to be run again.
+"""
+
+import dataclasses
+import json
+
+import program  # first: it quiets TensorFlow, which the others import
+
+import keras
+from absl import flags
+
+import config_flags
+from txl_tf import model_dir as model_dirs
+from txl_tf import presets
+from txl_tf.config import Config
+from txl_tf.data.metadata import Metadata
+from txl_tf.training import devices, loop
+
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
+_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
+_INIT_FROM = flags.DEFINE_string(
+    "init_from", None, "Another model_dir, whose weights a new run starts from."
+)
+_STRATEGY = flags.DEFINE_enum(
+    "strategy", "auto", list(devices.STRATEGIES), "How the run spreads over devices."
+)
+_PRESET = config_flags.define_preset(None)
+config_flags.define_shorthands(
+    {
+        "batch_size": "train.batch_size",
+        "segment_len": "train.segment_len",
+        "train_steps": "train.train_steps",
+        "learning_rate": "train.learning_rate",
+        "precision": "train.precision",
+        "jit": "train.jit",
+        "seed": "train.seed",
+        "reset_memory_at_documents": "data.reset_memory_at_documents",
+    }
+)
+
+_TO_BE_RUN_AGAIN = 75  # EX_TEMPFAIL
+
+
+def main(argv: list[str]) -> int:
+    del argv  # program.run refuses arguments that are no flags
+    program.log_devices()
+    config = _config()
+    keras.utils.set_random_seed(config.train.seed)
+    result = loop.train(
+        config,
+        data_dir=_DATA_DIR.value,
+        model_dir=_MODEL_DIR.value,
+        strategy=_STRATEGY.value,
+        init_from=_INIT_FROM.value,
+    )
+    valid = result.valid.to_dict() if result.valid else None
+    told = dataclasses.asdict(result) | {"valid": valid, "model_dir": _MODEL_DIR.value}
+    print(json.dumps(told))
+    return _TO_BE_RUN_AGAIN if result.stopped_by else 0
+
+
+def _config() -> Config:
+    """The run's own config or a preset, with the data's vocabulary and the changes by flags."""
+    vocab_size = Metadata.load(_DATA_DIR.value).vocab_size
+    goes_on = model_dirs.exists(_MODEL_DIR.value)
+    if goes_on and _PRESET.value is None:
+        return config_flags.resolve(model_dirs.read_config(_MODEL_DIR.value))
+    base = presets.preset(_PRESET.value or "tiny")
+    return config_flags.resolve(base, {"model.vocab_size": vocab_size})
+
+
+if __name__ == "__main__":
+    program.run(main)

@@ -1,0 +1,330 @@
+"""The laws of one training step: what its loss means, and that no cut of the rows matters."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+import helpers
+from txl_tf.config import Config, DataConfig, TrainConfig
+from txl_tf.data.batches import Batch
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.ops.dropout import DropoutKey
+from txl_tf.training import devices, optimizer, step
+
+ROWS, TOKENS = 4, 5
+
+
+class Trainee:
+    """A tiny model and its step, eager unless `compiled`; `steps` runs it and keeps the memory."""
+
+    def __init__(
+        self,
+        model_class=TransformerXL,
+        data=None,
+        dtype=None,
+        changes=None,
+        compiled=False,
+        **train,
+    ):
+        defaults = dict(batch_size=ROWS, segment_len=TOKENS, learning_rate=0.01, train_steps=10)
+        self.config = Config(
+            model=helpers.tiny_config(**(dict(num_layers=1) | (changes or {}))),
+            data=data or DataConfig(),
+            train=TrainConfig(**(defaults | dict(jit=False) | train)),
+        )
+        self.model = helpers.loud(model_class(self.config.model, dtype=dtype))
+        self.optimizer = optimizer.make_optimizer(self.config.train)
+        self.optimizer.build(self.model.trainable_variables)
+        strategy = devices.make_strategy("one_device")
+        function = step.make_train_step(self.model, self.optimizer, strategy, self.config)
+        self.step = function if compiled else function.python_function
+        self.memory = self.model.initial_mems(ROWS)
+
+    def steps(self, *batches):
+        """Metrics of each batch, as rows of an array."""
+        told = []
+        for batch in batches:
+            metrics, self.memory = self.step(batch, self.memory)
+            told.append([float(value) for value in metrics])
+        return np.array(told)
+
+    def weights(self):
+        return [v.numpy() for v in self.model.trainable_variables]
+
+
+def make_batch(seed=0, rows=ROWS, targets=None, starts=None, restart=False):
+    ids = helpers.draw_ids(rows, TOKENS, seed=seed)
+    if targets is None:
+        targets = helpers.draw_ids(rows, TOKENS, seed=seed + 100)
+        targets[-1, 1:] = -1  # the last row has one real token
+    starts = np.zeros([rows, TOKENS], bool) if starts is None else starts
+    return Batch(*map(tf.constant, (ids, targets, starts, restart)))
+
+
+def farthest(found, expected):
+    """The largest difference in two lists of arrays."""
+    return max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True))
+
+
+class LossTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        keras.utils.set_random_seed(1)
+
+    def test_is_the_mean_of_the_real_tokens(self):
+        """By hand from the scores: minus the log-softmax at the target of the same place."""
+        trainee, batch = Trainee(), make_batch()
+        scores, _ = trainee.model(batch.ids, trainee.memory)
+        log_probs = np.array(tf.nn.log_softmax(scores))
+        targets = batch.targets.numpy()
+        real = [(b, t) for b in range(ROWS) for t in range(TOKENS) if targets[b, t] >= 0]
+        expected = -np.mean([log_probs[b, t, targets[b, t]] for b, t in real])
+        nats, tokens, *_ = trainee.steps(batch)[0]
+        self.assertAlmostEqual(nats, expected, delta=1e-6)
+        self.assertEqual(tokens, len(real))
+
+    def test_of_one_row_of_shifted_targets(self):
+        trainee = Trainee(batch_size=1)
+        ids, targets = np.arange(1, 9)[np.newaxis], np.arange(2, 10)[np.newaxis]
+        arrays = ids.astype("int32"), targets.astype("int32"), np.zeros([1, 8], bool), False
+        batch = Batch(*map(tf.constant, arrays))
+        memory = trainee.model.initial_mems(1)
+        log_probs = tf.nn.log_softmax(trainee.model(batch.ids, memory)[0])
+        expected = -np.mean([log_probs[0, t, t + 2] for t in range(8)])
+        self.assertAlmostEqual(float(trainee.step(batch, memory)[0].nats), expected, delta=1e-6)
+
+    def test_of_a_single_token_is_that_tokens(self):
+        targets = np.full([ROWS, TOKENS], -1, np.int32)
+        targets[2, 3] = 7
+        trainee, batch = Trainee(), make_batch(targets=targets)
+        scores, _ = trainee.model(batch.ids, trainee.memory)
+        nats, tokens, *_ = trainee.steps(batch)[0]
+        self.assertAlmostEqual(nats, -float(tf.nn.log_softmax(scores)[2, 3, 7]), delta=1e-6)
+        self.assertEqual(tokens, 1)
+
+    def test_of_zero_output_weights_is_that_of_chance(self):
+        trainee = Trainee(changes=dict(tie_embeddings=False))
+        for weight in trainee.model.softmax.trainable_variables:
+            weight.assign(tf.zeros(weight.shape))
+        nats = trainee.steps(make_batch())[0][0]
+        self.assertAlmostEqual(nats, 2.397895, places=6)
+        self.assertAlmostEqual(np.exp(nats), 11.0, places=4)
+        self.assertAlmostEqual(nats / np.log(2), 3.459432, places=6)
+
+    def test_of_no_real_token_is_zero_and_changes_no_weight(self):
+        trainee = Trainee()
+        before = trainee.weights()
+        targets = np.full([ROWS, TOKENS], -1, np.int32)
+        nats, tokens, _, norm = trainee.steps(make_batch(targets=targets))[0]
+        self.assertEqual((nats, tokens, norm), (0.0, 0.0, 0.0))
+        self.assertEqual(farthest(trainee.weights(), before), 0.0)
+
+    def test_auxiliary_losses_steer_but_are_not_reported(self):
+        class Heavy(TransformerXL):
+            def nll(self, *args, **kwargs):
+                self.add_loss(1e3 * tf.reduce_sum(tf.square(self.softmax.biases[0])))
+                return super().nll(*args, **kwargs)
+
+        plain, heavy = Trainee(clip_norm=None), Trainee(Heavy, clip_norm=None)
+        bias = heavy.model.softmax.biases[0].numpy()
+        found, expected = heavy.steps(make_batch())[0], plain.steps(make_batch())[0]
+        self.assertAlmostEqual(found[0], expected[0], places=6)
+        gradient = 2e3 * np.linalg.norm(bias)
+        self.assertAlmostEqual(found[3] / gradient, 1.0, delta=0.01)
+
+    def test_auxiliary_losses_are_counted_once_however_the_rows_are_cut(self):
+        class Heavy(TransformerXL):
+            def nll(self, *args, **kwargs):
+                self.add_loss(tf.reduce_sum(tf.square(self.softmax.biases[0])))
+                return super().nll(*args, **kwargs)
+
+        whole, cut = Trainee(Heavy), Trainee(Heavy, accumulate_steps=4)
+        np.testing.assert_allclose(
+            cut.steps(make_batch())[0], whole.steps(make_batch())[0], rtol=1e-5
+        )
+
+
+class UpdateTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        keras.utils.set_random_seed(1)
+
+    def test_the_norm_is_that_before_the_clip_and_the_clip_acts(self):
+        """Epsilon so large that Adam's step follows the gradient's size: it shrinks by the clip."""
+        options = dict(adam_epsilon=1e6, learning_rate=1e6)
+        free, clipped = (Trainee(clip_norm=c, **options) for c in (None, 0.01))
+        start = free.weights()
+        norms = [t.steps(make_batch())[0][3] for t in (free, clipped)]
+        self.assertAlmostEqual(norms[0], norms[1], places=5)
+        self.assertGreater(norms[0], 0.5)
+        for end, other, begin in zip(clipped.weights(), free.weights(), start, strict=True):
+            np.testing.assert_allclose(
+                end - begin, (other - begin) * 0.01 / norms[0], atol=2e-6, rtol=1e-2
+            )
+
+    def test_the_norm_sums_the_rows_of_a_table(self):
+        """An id occurs many times: its parts of the tied table's gradient add up first."""
+        trainee, batch = Trainee(), make_batch()
+        self.assertLess(len(np.unique(batch.ids)), ROWS * TOKENS)
+        with tf.GradientTape() as tape:
+            nll, _ = trainee.model.nll(batch.ids, batch.targets, trainee.memory)
+            loss = tf.reduce_sum(nll) / np.sum(batch.targets >= 0)
+        gradients = tape.gradient(loss, trainee.model.trainable_variables)
+        dense = [np.array(tf.convert_to_tensor(gradient)) for gradient in gradients]
+        norm = np.sqrt(sum(np.sum(np.square(g, dtype=np.float64)) for g in dense))
+        self.assertAlmostEqual(trainee.steps(batch)[0][3], norm, places=5)
+
+    def test_no_gradient_flows_through_memory(self):
+        """Ids of the first segment alone: their rows of an untied table stay as they are."""
+        trainee = Trainee(changes=dict(tie_embeddings=False), learning_rate=0.0)
+        first, second = np.full([ROWS, TOKENS], 3), np.full([ROWS, TOKENS], 5)
+        batches = [
+            Batch(tf.constant(ids, tf.int32), tf.constant(ids, tf.int32), *make_batch()[2:])
+            for ids in (first, second)
+        ]
+        _, memory = trainee.step(batches[0], trainee.memory)
+        fresh = Trainee(changes=dict(tie_embeddings=False), learning_rate=0.1)
+        table = fresh.model.embedding.tables[0]
+        before = table.numpy()
+        fresh.step(batches[1], memory)
+        changed = np.abs(table.numpy() - before).max(axis=1) > 0
+        self.assertEqual(list(np.flatnonzero(changed)), [5])
+
+    def check_parts(self, parts, cutoffs=(), **compiled):
+        """With memory, dropout, clipping and rows of unequal weight."""
+        changes = dict(dropout=0.2, attention_dropout=0.2, cutoffs=cutoffs)
+        whole = Trainee(changes=changes, clip_norm=0.1)
+        cut = Trainee(changes=changes, clip_norm=0.1, accumulate_steps=parts, **compiled)
+        batches = [make_batch(seed) for seed in range(2)]
+        np.testing.assert_allclose(cut.steps(*batches), whole.steps(*batches), atol=1e-5)
+        self.assertLess(farthest(cut.memory.states, whole.memory.states), 1e-5)
+        np.testing.assert_array_equal(cut.memory.length, whole.memory.length)
+        # Adam turns a gradient of nearly 0 into a step of some size: hence the looser bound.
+        self.assertLess(farthest(cut.weights(), whole.weights()), 1e-4)
+
+    @parameterized.parameters(dict(parts=2, cutoffs=(4, 7)), dict(parts=4))
+    def test_parts_equal_the_whole(self, **options):
+        self.check_parts(**options)
+
+    @pytest.mark.slow
+    def test_parts_equal_the_whole_by_xla(self):
+        self.check_parts(2, compiled=True, jit=True)
+
+    def test_parts_belong_to_their_rows(self):
+        """The law above fails if rows change places: they differ."""
+        trainee = Trainee()
+        trainee.steps(make_batch())
+        rolled = np.roll(trainee.memory.states[0], 1, axis=0)
+        self.assertGreater(np.abs(rolled - trainee.memory.states[0]).max(), 0.1)
+
+    def check_compiled(self, jit):
+        eager, compiled = Trainee(jit=jit), Trainee(jit=jit, compiled=True)
+        batches = make_batch(0, restart=True), make_batch(1), make_batch(2)
+        np.testing.assert_allclose(compiled.steps(*batches), eager.steps(*batches), atol=1e-5)
+        self.assertLess(farthest(compiled.memory.states, eager.memory.states), 1e-5)
+        self.assertEqual(compiled.step.experimental_get_tracing_count(), 1)
+
+    def test_compiles_once_to_the_same(self):
+        self.check_compiled(jit=False)
+
+    @pytest.mark.slow
+    def test_compiles_once_to_the_same_by_xla(self):
+        self.check_compiled(jit=True)
+
+    def test_learning_rate_is_that_of_the_step(self):
+        trainee = Trainee(learning_rate=0.1, warmup_steps=4)
+        rates = trainee.steps(*(make_batch(seed) for seed in range(3)))[:, 2]
+        np.testing.assert_allclose(rates, [0.0, 0.025, 0.05], rtol=1e-6)
+
+    def test_bfloat16_is_close_and_keeps_weights_in_float32(self):
+        half = Trainee(dtype="mixed_bfloat16", clip_norm=0.1)
+        full = Trainee(clip_norm=0.1)
+        batches = [make_batch(seed) for seed in range(3)]
+        found, expected = half.steps(*batches), full.steps(*batches)
+        np.testing.assert_allclose(found[:, 0], expected[:, 0], rtol=0.05)
+        self.assertEqual({v.dtype for v in half.model.trainable_variables}, {"float32"})
+        self.assertEqual({s.dtype for s in half.memory.states}, {tf.bfloat16})
+
+
+class MemoryTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        keras.utils.set_random_seed(1)
+
+    def test_carries_from_step_to_step(self):
+        trainee = Trainee(learning_rate=0.0)
+        memory = trainee.memory
+        for seed in range(3):
+            batch = make_batch(seed)
+            nll, memory = trainee.model.nll(batch.ids, batch.targets, memory)
+            expected = float(tf.reduce_sum(nll)) / np.sum(batch.targets >= 0)
+            self.assertAlmostEqual(trainee.steps(batch)[0][0], expected, places=5)
+        self.assertLess(farthest(trainee.memory.states, memory.states), 1e-5)
+
+    def test_restart_forgets_all_rows(self):
+        trainee = Trainee(learning_rate=0.0)
+        fresh = trainee.steps(make_batch(1))[0][0]
+        going_on = trainee.steps(make_batch(1))[0][0]
+        restarted = trainee.steps(make_batch(1, restart=True))[0][0]
+        self.assertGreater(abs(going_on - fresh), 1e-3)
+        self.assertAlmostEqual(restarted, fresh, places=6)
+
+    def test_documents_reset_memory_only_when_asked(self):
+        starts = np.zeros([ROWS, TOKENS], bool)
+        starts[:, 0] = True
+        losses = {}
+        for asked in (False, True):
+            data = DataConfig(reset_memory_at_documents=asked)
+            trainee = Trainee(data=data, learning_rate=0.0)
+            told = trainee.steps(make_batch(1), make_batch(1), make_batch(1, starts=starts))
+            losses[asked] = told[:, 0]
+        self.assertAlmostEqual(losses[True][2], losses[True][0], places=6)
+        self.assertGreater(abs(losses[False][2] - losses[False][0]), 1e-3)
+
+
+class DropoutTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        keras.utils.set_random_seed(1)
+
+    def make(self, **train):
+        return Trainee(changes=dict(dropout=0.3, attention_dropout=0.3), **train)
+
+    def test_follows_from_seed_and_step(self):
+        batch = make_batch(restart=True)
+        trainee = self.make(learning_rate=0.0)
+        losses = trainee.steps(batch, batch)[:, 0]
+        self.assertGreater(abs(losses[0] - losses[1]), 1e-3)
+        for index, loss in enumerate(losses):
+            key = DropoutKey(tf.constant([1, index]), tf.range(ROWS))
+            mems = trainee.model.initial_mems(ROWS)
+            nll, _ = trainee.model.nll(
+                batch.ids, batch.targets, mems, dropout_key=key, training=True
+            )
+            expected = float(tf.reduce_sum(nll)) / np.sum(batch.targets >= 0)
+            self.assertAlmostEqual(loss, expected, places=5)
+
+    def test_another_seed_is_another_run(self):
+        losses = [self.make(seed=seed).steps(make_batch())[0][0] for seed in (1, 1, 2)]
+        self.assertEqual(losses[0], losses[1])
+        self.assertGreater(abs(losses[0] - losses[2]), 1e-3)
+
+
+class StrategyTest(absltest.TestCase):
+    def test_an_unknown_one_is_refused(self):
+        with self.assertRaisesRegex(
+            ValueError, "strategy must be one of auto, one_device, got 'mirrored'"
+        ):
+            devices.make_strategy("mirrored")
+
+    def test_metrics_are_scalars_in_the_order_of_their_names(self):
+        trainee = Trainee(train_steps=3)
+        metrics, _ = trainee.step(make_batch(), trainee.memory)
+        self.assertEqual(metrics._fields, ("nats", "tokens", "learning_rate", "gradient_norm"))
+        self.assertEqual({value.shape.rank for value in metrics}, {0})
+
+
+if __name__ == "__main__":
+    absltest.main()

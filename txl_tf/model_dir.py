@@ -1,0 +1,201 @@
+"""The folder of a run or an import: config, tokenizer and checkpoints; all that loading needs.
+
+    config.json                       the Config
+    tokenizer.json, vocabulary        the tokenizer
+    checkpoints/ckpt-STEP.*           the newest states of training
+    best/ckpt-STEP.*                  the weights with the best validation
+    tensorboard/                      curves
+
+It is complete from the moment config.json is there, which is written last. Any file system that
+`tf.io.gfile` knows will do.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from txl_tf.config import Config
+from txl_tf.data import tokenizers
+from txl_tf.models.transformer_xl import TransformerXL
+
+CHECKPOINTS = "checkpoints"
+BEST = "best"
+_CONFIG = "config.json"
+_FOLDERS = {"latest": CHECKPOINTS, "best": BEST}
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """What `load` finds.
+
+    Attributes:
+      model: built, with its trained weights.
+      tokenizer: that of the data it was trained on.
+      config: of the run.
+      step: optimizer steps behind the weights.
+    """
+
+    model: TransformerXL
+    tokenizer: tokenizers.Tokenizer
+    config: Config
+    step: int
+
+
+def load(path: str, which: str | None = None, dtype: str | None = None) -> Loaded:
+    """Loads the model of a folder, also while a run is writing there.
+
+    Args:
+      path: the folder.
+      which: "best" (by validation) or "latest"; None is the best where there is one.
+      dtype: a Keras dtype policy, for example "mixed_bfloat16"; None is float32.
+
+    Raises:
+      ValueError: nothing usable is there; names the folder.
+    """
+    config = read_config(path)
+    model = TransformerXL(config.model, dtype=dtype)
+    step = restore_weights(path, model, which)
+    return Loaded(model, tokenizers.load(path), config, step)
+
+
+def exists(path: str) -> bool:
+    """Whether the folder is a complete model_dir, though perhaps without a checkpoint yet."""
+    return tf.io.gfile.exists(os.path.join(path, _CONFIG))
+
+
+def describe(path: str, config: Config, tokenizer: tokenizers.Tokenizer) -> None:
+    """Writes the config and the tokenizer; each file appears whole or not at all."""
+    draft = os.path.join(path, "draft")
+    if tf.io.gfile.exists(draft):  # of a process that was killed here
+        tf.io.gfile.rmtree(draft)
+    tf.io.gfile.makedirs(draft)
+    tokenizer.save(draft)
+    names = sorted(tf.io.gfile.listdir(draft))
+    with tf.io.gfile.GFile(os.path.join(draft, _CONFIG), "w") as file:
+        file.write(config.to_json())
+    for name in [*names, _CONFIG]:
+        tf.io.gfile.rename(os.path.join(draft, name), os.path.join(path, name), overwrite=True)
+    tf.io.gfile.rmtree(draft)
+
+
+def read_config(path: str) -> Config:
+    """The Config of a folder.
+
+    Raises:
+      ValueError: the folder is no model_dir, or its config.json is broken.
+    """
+    if not exists(path):
+        raise ValueError(
+            f"model_dir must hold a {_CONFIG} (train and import_checkpoint write it), got {path}"
+        )
+    with tf.io.gfile.GFile(os.path.join(path, _CONFIG)) as file:
+        text = file.read()
+    try:
+        return Config.from_json(text)
+    except ValueError as error:
+        raise ValueError(f"{os.path.join(path, _CONFIG)}: {error}") from error
+
+
+def weights_of(model: keras.Model) -> dict[str, tf.Variable]:
+    """All weights by their paths in the model, for a `tf.train.Checkpoint` to track.
+
+    Given a Keras model, a checkpoint leaves out, without a word, whatever hangs in a list.
+    """
+    return named({weight.path.partition("/")[2]: weight for weight in model.weights}, model.weights)
+
+
+def named(found: dict[str, Any], variables: list[Any]) -> dict[str, tf.Variable]:
+    """The TensorFlow variables behind `found`, which must name every one of Keras' `variables`.
+
+    Raises:
+      ValueError: two share a name, so that a checkpoint would lose one.
+    """
+    lost = [v.path for v in variables if all(v is not kept for kept in found.values())]
+    if lost:
+        raise ValueError(f"variables must have distinct names, got {', '.join(lost)} again")
+    return {name: variable.value for name, variable in found.items()}
+
+
+def save_weights(path: str, model: keras.Model, step: int = 0) -> None:
+    """Writes a checkpoint of the weights alone."""
+    checkpoint = tf.train.Checkpoint(weights=weights_of(model))
+    folder = os.path.join(path, CHECKPOINTS)
+    tf.train.CheckpointManager(checkpoint, folder, max_to_keep=1).save(checkpoint_number=step)
+
+
+def restore_weights(path: str, model: keras.Model, which: str | None = None) -> int:
+    """Reads the weights into `model` and returns their step; see `load`."""
+    if which is not None and which not in _FOLDERS:
+        raise ValueError(f"which must be one of {', '.join(_FOLDERS)}, got {which!r}")
+    folders = [_FOLDERS[which]] if which else [BEST, CHECKPOINTS]
+    found = [c for folder in folders for c in checkpoints(os.path.join(path, folder))]
+    checkpoint = tf.train.Checkpoint(weights=weights_of(model))
+
+    def restore(prefix: str) -> None:
+        checkpoint.restore(prefix).assert_existing_objects_matched().expect_partial()
+
+    prefix = restore_first(found, restore)
+    if prefix is None:
+        raise ValueError(f"model_dir must hold a checkpoint in {' or '.join(folders)}, got {path}")
+    return step_of(prefix)
+
+
+def checkpoints(folder: str) -> list[str]:
+    """The prefixes of a folder's complete checkpoints, newest first."""
+    state = tf.train.get_checkpoint_state(folder)
+    if state is not None:
+        return list(reversed(state.all_model_checkpoint_paths))
+    if not tf.io.gfile.isdir(folder):
+        return []
+    names = [name for name in tf.io.gfile.listdir(folder) if name.endswith(".index")]
+    found = [os.path.join(folder, name.removesuffix(".index")) for name in names]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(prefix: str) -> int:
+    """The step in a checkpoint's name: 12 of "checkpoints/ckpt-12"."""
+    return int(prefix.rpartition("-")[2])
+
+
+def restore_first(prefixes: list[str], restore: Callable[[str], None]) -> str | None:
+    """Calls `restore` with one prefix after the other until one is whole; returns that.
+
+    Raises:
+      ValueError: there are checkpoints, but each of them is damaged.
+    """
+    damage: Exception | None = None
+    for prefix in prefixes:
+        if damage:
+            logging.warning("falling back to the checkpoint before it, %s", prefix)
+        try:
+            restore(prefix)
+            return prefix
+        except (tf.errors.OpError, IndexError) as error:
+            if not _is_damage(error):
+                raise
+            damage = error
+            logging.warning("the checkpoint %s is damaged: %s", prefix, str(error).split("\n")[0])
+    if damage:
+        raise ValueError(
+            f"model_dir must hold an undamaged checkpoint, got {', '.join(prefixes)}"
+        ) from damage
+    return None
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether files are missing, cut or altered, by what TensorFlow raises then.
+
+    A file system out of reach or a model of another shape is no reason to go back in time.
+    """
+    kinds = (
+        tf.errors.NotFoundError,
+        tf.errors.DataLossError,
+        tf.errors.OutOfRangeError,
+        IndexError,
+    )
+    return isinstance(error, kinds) or type(error) is tf.errors.OpError

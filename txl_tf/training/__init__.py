@@ -1,0 +1,1 @@
+"""Training: schedule, optimizer, one compiled step, checkpoints, and the loop around them."""

@@ -1,0 +1,124 @@
+"""The state of a training run on disk: saved so that going on is the same as never having stopped.
+
+A checkpoint holds weights, optimizer (with the step) and memory; the reader's position follows
+from the step, dropout from seed and step. TensorFlow writes the files under temporary names and
+then names them in the folder's `checkpoint` file, so a half-written one never counts.
+"""
+
+import math
+import os
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from txl_tf import model_dir as model_dirs
+from txl_tf.models.memory import Memory
+
+
+class Checkpoints:
+    """Saves and restores one run.
+
+    Args:
+      model_dir: the run's folder.
+      model, optimizer: both built; restored in place.
+      memory: one of the right shapes, for example the initial one.
+      keep: how many of the newest checkpoints stay, besides the best.
+
+    Attributes:
+      best_nats: the best validation so far, in nats per token; infinite before the first.
+    """
+
+    def __init__(
+        self,
+        model_dir: str,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        memory: Memory,
+        keep: int,
+    ) -> None:
+        self._optimizer = optimizer
+        self._memory = memory
+        with tf.device("CPU:0"):  # float32 holds bfloat16 exactly: the precision may change
+            copies = [tf.Variable(_widened(x), trainable=False) for x in tf.nest.flatten(memory)]
+            self._best = tf.Variable(math.inf, dtype=tf.float64, trainable=False)
+        self._copies = copies
+        self._folder = os.path.join(model_dir, model_dirs.CHECKPOINTS)
+        self._best_folder = os.path.join(model_dir, model_dirs.BEST)
+        weights, slots = model_dirs.weights_of(model), _slots_of(optimizer, model)
+        self._newest = tf.train.CheckpointManager(
+            tf.train.Checkpoint(weights=weights, optimizer=slots, memory=copies),
+            self._folder,
+            max_to_keep=keep,
+        )
+        self._best_kept = tf.train.CheckpointManager(
+            tf.train.Checkpoint(weights=weights, nats=self._best), self._best_folder, max_to_keep=1
+        )
+
+    @property
+    def best_nats(self) -> float:
+        return float(self._best.numpy())
+
+    def save(self, memory: Memory) -> str:
+        """Saves everything under the optimizer's step; returns the prefix."""
+        for copy, value in zip(self._copies, tf.nest.flatten(memory), strict=True):
+            copy.assign(_widened(value))
+        prefix = self._newest.save(checkpoint_number=int(self._optimizer.iterations.numpy()))
+        logging.info("saved %s", prefix)
+        return prefix
+
+    def save_best(self, nats: float) -> None:
+        """Saves the weights as the best ones, with their validation in nats per token."""
+        self._best.assign(nats)
+        step = int(self._optimizer.iterations.numpy())
+        self._best_kept.save(checkpoint_number=step)
+        logging.info("best so far: step=%d nats=%.4f", step, nats)
+
+    def restore(self) -> Memory | None:
+        """Restores the newest whole checkpoint and returns its memory; None where there is none.
+
+        Raises:
+          ValueError: what is there is damaged, or is no state of training.
+        """
+        prefix = model_dirs.restore_first(model_dirs.checkpoints(self._folder), self._restore)
+        if prefix is None:
+            return None
+        self._restore_best_nats()
+        values = [
+            tf.cast(copy.read_value(), like.dtype)
+            for copy, like in zip(self._copies, tf.nest.flatten(self._memory), strict=True)
+        ]
+        logging.info("going on from %s", prefix)
+        return tf.nest.pack_sequence_as(self._memory, values)
+
+    def _restore(self, prefix: str) -> None:
+        names = [name for name, _ in tf.train.list_variables(prefix)]
+        if not any(name.startswith("optimizer/") for name in names):
+            raise ValueError(
+                f"a run must go on from a state of training, got {prefix} with weights alone; "
+                "train in a new model_dir and name this one in --init_from"
+            )
+        try:
+            self._newest.checkpoint.restore(prefix).assert_consumed()
+        except (AssertionError, tf.errors.InvalidArgumentError, ValueError) as error:
+            told = str(error).splitlines()[0]
+            raise ValueError(f"checkpoint {prefix} must fit the model: {told}") from error
+
+    def _restore_best_nats(self) -> None:
+        for prefix in model_dirs.checkpoints(self._best_folder):
+            try:
+                tf.train.Checkpoint(nats=self._best).restore(prefix).expect_partial()
+            except tf.errors.OpError as error:
+                logging.warning("the checkpoint %s is damaged: %s", prefix, error.message)
+
+
+def _slots_of(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> dict[str, tf.Variable]:
+    """The step and the slots, by names in which the model's own does not occur."""
+    prefix = f"{model.name}_"
+    names = (v.path.partition("/")[2].removeprefix(prefix) for v in optimizer.variables)
+    found = dict(zip(names, optimizer.variables, strict=True))
+    return model_dirs.named(found, optimizer.variables)
+
+
+def _widened(value: tf.Tensor) -> tf.Tensor:
+    return tf.cast(value, tf.float32) if value.dtype.is_floating else tf.identity(value)

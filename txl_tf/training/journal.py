@@ -1,0 +1,121 @@
+"""What a run tells while it trains: a line of the log per period, and a point of each curve."""
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Mapping
+
+from absl import logging
+
+from txl_tf.inference.evaluate import Evaluation, perplexity
+from txl_tf.training.step import Metrics
+from txl_tf.training.summaries import Summaries
+
+_LONGEST_SILENCE = 60.0  # seconds
+_BITS_PER = {"byte": "bits_per_byte", "char": "bits_per_character"}
+
+
+class NonFiniteError(ValueError):
+    """A loss or a gradient that is no number: nothing worth saving comes after it."""
+
+
+class Journal:
+    """Takes note of steps without waiting for them, until it is to tell.
+
+    The first line is of the first step and says how long that took: it compiles. Later ones have
+    the rate and the time left; what happens in `paused` does not count.
+
+    Args:
+      train_steps: of the whole run.
+      tokenizer: the kind, which decides whether a loss is bits or perplexity.
+      summaries: where the curves go.
+    """
+
+    def __init__(self, train_steps: int, tokenizer: str, summaries: Summaries) -> None:
+        self._train_steps = train_steps
+        self._tokenizer = tokenizer
+        self._summaries = summaries
+        self._noted: list[tuple[int, Metrics]] = []
+        self._compiled = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._nats = self._tokens = self._seconds = 0.0
+        self._steps = 0
+        self._since = time.monotonic()
+
+    def note(self, step: int, metrics: Metrics) -> None:
+        """Takes note of a step that has been started; does not wait for its end."""
+        self._noted.append((step, metrics))
+
+    def is_due(self, step: int, log_every: int) -> bool:
+        """Whether to tell: after the first step, each `log_every`, and a minute of silence."""
+        silent = time.monotonic() - self._since + self._seconds > _LONGEST_SILENCE
+        return not self._compiled or step % log_every == 0 or silent
+
+    def tell(self, step: int) -> float:
+        """Logs the steps since the last time; returns their mean loss in nats.
+
+        Raises:
+          NonFiniteError: a step went wrong; names the first.
+        """
+        self._settle()
+        nats = self._nats / max(self._tokens, 1.0)
+        values = self._measures(nats)
+        values |= {"lr": self._last.learning_rate, "gradient_norm": self._last.gradient_norm}
+        if self._compiled:
+            left = (self._train_steps - step) * self._seconds / self._steps
+            rates = {"tokens_per_s": self._tokens / self._seconds}
+            logging.info("step=%d %s seconds_left=%.0f", step, _line(values | rates), left)
+            values |= rates
+        else:
+            logging.info("step=%d %s first_step_s=%.1f", step, _line(values), self._seconds)
+        self._summaries.write("train", step, values)
+        self._compiled = True
+        self._begin()
+        return nats
+
+    def tell_validation(self, step: int, valid: Evaluation) -> None:
+        """Logs a validation."""
+        values = self._measures(valid.nats_per_token)
+        logging.info("step=%d valid: %s scored=%d", step, _line(values), valid.scored)
+        self._summaries.write("valid", step, values)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Waits for all steps begun and checks them; the clock stands until the end.
+
+        Raises:
+          NonFiniteError: a step went wrong; names the first.
+        """
+        self._settle()
+        yield
+        self._since = time.monotonic()
+
+    def _settle(self) -> None:
+        for step, values in self._noted:
+            metrics = Metrics(*(float(value) for value in values))  # waits for the step
+            for name in ("nats", "gradient_norm"):
+                if not math.isfinite(getattr(metrics, name)):
+                    raise NonFiniteError(
+                        f"{name} must be finite, got {getattr(metrics, name)} at step {step}; "
+                        "earlier checkpoints are as they were: go on with a lower learning_rate"
+                    )
+            self._nats += metrics.nats * metrics.tokens
+            self._tokens += metrics.tokens
+            self._last = metrics
+        self._steps += len(self._noted)
+        self._noted.clear()
+        now = time.monotonic()
+        self._seconds += now - self._since
+        self._since = now
+
+    def _measures(self, nats: float) -> dict[str, float]:
+        """A loss per token as it is, and as people know it for this kind of text."""
+        if self._tokenizer in _BITS_PER:
+            return {"nats": nats, _BITS_PER[self._tokenizer]: nats / math.log(2)}
+        return {"nats": nats, "perplexity": perplexity(nats)}
+
+
+def _line(values: Mapping[str, float]) -> str:
+    return " ".join(f"{name}={value:.4g}" for name, value in values.items())

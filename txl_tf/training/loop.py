@@ -1,0 +1,209 @@
+"""The run around the steps: read, train, tell, validate, save, stop."""
+
+import dataclasses
+import math
+
+import tensorflow as tf
+from absl import logging
+
+from txl_tf import model_dir as model_dirs
+from txl_tf.config import Config, EvalConfig
+from txl_tf.data import tokenizers
+from txl_tf.data.batches import Batch, Batches
+from txl_tf.inference.evaluate import Evaluation, Evaluator
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.ops.ids import check_ids
+from txl_tf.training import devices, lock, resume, signals
+from txl_tf.training.checkpoint import Checkpoints
+from txl_tf.training.journal import Journal
+from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.step import make_train_step
+from txl_tf.training.summaries import Summaries
+
+_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """How a run ended.
+
+    Attributes:
+      step: optimizer steps behind the weights.
+      nats_per_token: mean training loss of the last steps; None if there was nothing left to do.
+      valid: the last validation; None if there was none.
+      best_nats_per_token: of the best validation of the whole run; None if there was none.
+      stopped_by: the signal that ended the run early, for example "SIGTERM".
+    """
+
+    step: int
+    nats_per_token: float | None
+    valid: Evaluation | None
+    best_nats_per_token: float | None
+    stopped_by: str | None
+
+
+def train(
+    config: Config,
+    *,
+    data_dir: str,
+    model_dir: str,
+    strategy: str = "auto",
+    init_from: str | None = None,
+) -> Result:
+    """Trains, or goes on training, the model of `model_dir` on the data of `data_dir`.
+
+    A run that was stopped, killed or crashed goes on from its newest checkpoint exactly as if
+    nothing had been. SIGTERM and Ctrl-C save before they end it. The initial weights follow from
+    Keras' seed: call `keras.utils.set_random_seed(config.train.seed)` first.
+
+    Args:
+      config: of the run; `config.model.vocab_size` is that of the data.
+      data_dir: what `prepare` wrote.
+      model_dir: for checkpoints and the description of the model; made if need be.
+      strategy: a name of `devices.STRATEGIES`.
+      init_from: another model_dir whose weights a new run starts from.
+
+    Raises:
+      ValueError: config, data and model_dir do not fit, or the loss is no longer a number.
+    """
+    distribution = devices.make_strategy(strategy)
+    data = _Data(config, data_dir)
+    if model_dirs.exists(model_dir):
+        resume.check_goes_on(model_dirs.read_config(model_dir), config, model_dir)
+        data.check_vocabulary(model_dir)
+    tf.io.gfile.makedirs(model_dir)
+    with lock.sole_trainer(model_dir), signals.StopRequest() as stop:
+        run = _Run(config, data, model_dir, distribution)
+        run.begin(init_from)
+        return run.go_on(stop)
+
+
+class _Data:
+    """The splits to train and to validate on, and their tokenizer."""
+
+    def __init__(self, config: Config, data_dir: str) -> None:
+        self.tokenizer = tokenizers.load(data_dir)
+        self.train = Batches(
+            data_dir,
+            "train",
+            batch_size=config.train.batch_size,
+            segment_len=config.train.segment_len,
+            layout=config.data.layout,
+        )
+        self.train.metadata.check_vocabulary(config.model.vocab_size, self.tokenizer.checksum)
+        self.valid = None
+        if config.train.eval_every and "valid" in self.train.metadata.splits:
+            self.valid = Batches(
+                data_dir,
+                "valid",
+                batch_size=config.eval.batch_size,
+                segment_len=config.eval.segment_len or config.train.segment_len,
+                mode="eval",
+                layout=config.eval.layout,
+            )
+
+    def check_vocabulary(self, model_dir: str) -> None:
+        """Refuses a model_dir that was made for another vocabulary."""
+        tokenizer = tokenizers.load(model_dir)
+        self.train.metadata.check_vocabulary(tokenizer.vocab_size, tokenizer.checksum)
+
+
+class _Run:
+    """One run: what it is made of, and its state."""
+
+    def __init__(
+        self, config: Config, data: _Data, model_dir: str, strategy: tf.distribute.Strategy
+    ) -> None:
+        self._config = config
+        self._data = data
+        self._model_dir = model_dir
+        with strategy.scope():
+            self._model = TransformerXL(config.model, dtype=_POLICIES[config.train.precision])
+            self._optimizer = make_optimizer(config.train)
+            self._optimizer.build(self._model.trainable_variables)
+        self._step = make_train_step(self._model, self._optimizer, strategy, config)
+        self._memory = self._model.initial_mems(config.train.batch_size)
+        self._checkpoints = Checkpoints(
+            model_dir, self._model, self._optimizer, self._memory, config.train.keep_checkpoints
+        )
+        self._evaluator = Evaluator(
+            _for_evaluation(self._model, config.eval),
+            reset_memory_at_documents=config.data.reset_memory_at_documents,
+        )
+        self._journal = Journal(config.train.train_steps, data.tokenizer.kind, Summaries(model_dir))
+        self._valid: Evaluation | None = None
+
+    def begin(self, init_from: str | None) -> None:
+        """Restores the run, or starts it and describes it in its folder."""
+        memory = self._checkpoints.restore()
+        if memory is not None:
+            self._memory = memory
+        elif init_from is not None:
+            resume.check_fits_weights(model_dirs.read_config(init_from), self._config, init_from)
+            self._data.check_vocabulary(init_from)
+            model_dirs.restore_weights(init_from, self._model)
+            logging.info("starting from the weights of %s", init_from)
+        model_dirs.describe(self._model_dir, self._config, self._data.tokenizer)
+        logging.info("parameters=%d", self._model.count_params())
+
+    def go_on(self, stop: signals.StopRequest) -> Result:
+        """Trains to the end, or until `stop` has a name."""
+        train, journal = self._config.train, self._journal
+        done = int(self._optimizer.iterations.numpy())
+        nats = None
+        batches = self._data.train.dataset(start_step=done).take(max(train.train_steps - done, 0))
+        for batch in batches:
+            self._check_ids(batch)
+            metrics, self._memory = self._step(batch, self._memory)
+            done += 1
+            journal.note(done, metrics)
+            is_end = done == train.train_steps
+            is_last = is_end or stop.name is not None
+            if is_last or journal.is_due(done, train.log_every):
+                nats = journal.tell(done)
+            if self._is_to_validate(done):
+                with journal.paused():
+                    self._validate(done)
+            if is_last or done % train.checkpoint_every == 0:
+                with journal.paused():
+                    self._checkpoints.save(self._memory)
+            if is_last:
+                break
+        return self._result(done, nats, stop)
+
+    def _check_ids(self, batch: Batch) -> None:
+        """On the host: the compiled step would clamp a wrong id."""
+        check_ids("input ids", batch.ids, self._config.model.vocab_size)
+        check_ids("targets", batch.targets, self._config.model.vocab_size, ignored=-1)
+
+    def _is_to_validate(self, step: int) -> bool:
+        train = self._config.train
+        if self._data.valid is None or train.eval_every is None:
+            return False
+        return step == train.train_steps or step % train.eval_every == 0
+
+    def _validate(self, step: int) -> None:
+        """Evaluates, and keeps the weights if they are the best so far."""
+        valid = self._evaluator.evaluate(
+            self._data.valid, max_batches=self._config.train.eval_batches
+        )
+        self._journal.tell_validation(step, valid)
+        if valid.nats_per_token < self._checkpoints.best_nats:
+            self._checkpoints.save_best(valid.nats_per_token)
+        self._valid = valid
+
+    def _result(self, step: int, nats: float | None, stop: signals.StopRequest) -> Result:
+        best = self._checkpoints.best_nats
+        return Result(
+            step=step,
+            nats_per_token=nats,
+            valid=self._valid,
+            best_nats_per_token=best if math.isfinite(best) else None,
+            stopped_by=stop.name,
+        )
+
+
+def _for_evaluation(model: TransformerXL, config: EvalConfig) -> TransformerXL:
+    """The model with the lengths of its evaluation, sharing the weights."""
+    lengths = {name: getattr(config, name) for name in ("mem_len", "clamp_len", "attention_span")}
+    return model.with_lengths(**{k: v for k, v in lengths.items() if v is not None})

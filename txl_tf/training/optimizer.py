@@ -1,0 +1,43 @@
+"""Adam and the clipping of gradients, as the configuration says."""
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from txl_tf.config import TrainConfig
+from txl_tf.training import schedule
+
+
+def make_optimizer(config: TrainConfig) -> keras.optimizers.Optimizer:
+    """Adam under the warm-up and cosine schedule.
+
+    Keras adds epsilon to the uncorrected root, as the original TensorFlow code does:
+    w -= rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon), t = 1 at first.
+    """
+    rate = schedule.WarmupCosine(
+        peak=config.learning_rate,
+        warmup_steps=config.warmup_steps,
+        train_steps=config.train_steps,
+        floor_ratio=config.min_lr_ratio,
+    )
+    return keras.optimizers.Adam(
+        learning_rate=rate,
+        beta_1=config.adam_beta1,
+        beta_2=config.adam_beta2,
+        epsilon=config.adam_epsilon,
+    )
+
+
+def clip(
+    gradients: Sequence[tf.Tensor], clip_norm: float | None
+) -> tuple[Sequence[tf.Tensor], tf.Tensor]:
+    """Scales dense gradients so that their global norm is at most `clip_norm`.
+
+    Returns the gradients and their norm before clipping. None leaves the gradients alone. A norm
+    that is not finite makes every gradient NaN, so that it cannot go unseen.
+    """
+    norm = tf.linalg.global_norm(gradients)
+    if clip_norm is None:
+        return gradients, norm
+    return tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)

@@ -1,0 +1,158 @@
+"""One optimizer step, compiled: written for one replica, run on all."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from txl_tf.config import Config
+from txl_tf.data.batches import Batch
+from txl_tf.models.memory import Memory
+from txl_tf.ops.dropout import DropoutKey
+from txl_tf.training import optimizer as optimizer_lib
+
+_IGNORED = -1  # a target that is no token
+
+
+class Metrics(NamedTuple):
+    """What a step did, as scalars; over all replicas."""
+
+    nats: Any  # mean loss of the real tokens, without auxiliary losses
+    tokens: Any  # how many were real
+    learning_rate: Any
+    gradient_norm: Any  # before clipping
+
+
+def make_train_step(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    strategy: tf.distribute.Strategy,
+    config: Config,
+) -> Callable[[Batch, Memory], tuple[Metrics, Memory]]:
+    """Returns step(batch, memory) -> (metrics, memory), one tf.function of static shapes.
+
+    The loss is the sum of nats over the real tokens of all replicas, divided by their number, so
+    that padding and the cut into replicas or parts change nothing; the clip acts on the gradient
+    of all of them. With `accumulate_steps` a replica works its rows off in parts of equal size;
+    each row keeps its own memory and its own dropout. Ids are not checked here: XLA cannot.
+
+    Shapes: batch.ids [B, T], memory as `model.initial_mems(B)`, B the rows of one replica.
+    """
+    replica_step = _ReplicaStep(model, optimizer, strategy.num_replicas_in_sync, config)
+
+    @tf.function(jit_compile=config.train.jit, autograph=False)
+    def step(batch, memory):
+        metrics, memory = strategy.run(replica_step, args=(batch, memory))
+        first = [strategy.experimental_local_results(value)[0] for value in metrics]
+        return Metrics(*first), memory
+
+    return step
+
+
+class _ReplicaStep:
+    """What one replica does with its rows."""
+
+    def __init__(self, model, optimizer, num_replicas, config):
+        self._model = model
+        self._optimizer = optimizer
+        self._num_replicas = num_replicas
+        self._config = config
+        self._num_parts = config.train.accumulate_steps
+
+    def __call__(self, batch, memory):
+        model, optimizer = self._model, self._optimizer
+        context = tf.distribute.get_replica_context()
+        num_rows = batch.ids.shape[0]
+        rows = context.replica_id_in_sync_group * num_rows + tf.range(num_rows)  # [B]
+        memory = model.reset(memory, tf.fill([num_rows], batch.restart))
+        num_real = tf.math.count_nonzero(batch.targets != _IGNORED, dtype=tf.float32)
+        num_real = context.all_reduce("SUM", num_real)
+        inputs = _Inputs(batch.ids, batch.targets, batch.document_start, rows)
+        sums, memory = self._sums(inputs, memory, tf.maximum(num_real, 1.0))
+        nats, gradients = context.all_reduce("SUM", sums)
+        gradients, norm = optimizer_lib.clip(gradients, self._config.train.clip_norm)
+        rate = tf.identity(optimizer.learning_rate)  # before `apply` counts the step
+        # Keras sums over replicas what it is given, which is the sum already.
+        gradients = [gradient / self._num_replicas for gradient in gradients]
+        optimizer.apply(gradients, model.trainable_variables)
+        return Metrics(nats, num_real, rate, norm), memory
+
+    def _sums(self, inputs, memory, num_real):
+        """([nats, gradients], new memory) of all rows, at once or in parts."""
+
+        def of_part(part, memory):
+            return self._gradients(part, memory, num_real)
+
+        if self._num_parts == 1:
+            return of_part(inputs, memory)
+        zeros = [tf.zeros([]), [tf.zeros(v.shape) for v in self._model.trainable_variables]]
+        return _in_parts(of_part, self._num_parts, inputs, memory, zeros)
+
+    def _gradients(self, inputs, memory, num_real):
+        """([nats, gradients], new memory) of some rows; nats is their share of the mean."""
+        model, config = self._model, self._config
+        starts = inputs.document_start if config.data.reset_memory_at_documents else None
+        seed = tf.stack([config.train.seed, tf.cast(self._optimizer.iterations, tf.int32)])
+        with tf.GradientTape() as tape:
+            nll, memory = model.nll(
+                inputs.ids,
+                inputs.targets,
+                mems=memory,
+                document_start=starts,
+                dropout_key=DropoutKey(seed, inputs.rows),
+                training=True,
+            )  # [B, T]
+            nats = tf.reduce_sum(nll) / num_real
+            auxiliary = tf.add_n([tf.zeros([]), *model.losses])
+            loss = nats + auxiliary / (self._num_parts * self._num_replicas)
+        gradients = tape.gradient(
+            loss,
+            model.trainable_variables,
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        # The gradient of a table may come as rows that repeat: its norm is that of their sums.
+        return [nats, [tf.convert_to_tensor(gradient) for gradient in gradients]], memory
+
+
+class _Inputs(NamedTuple):
+    """What a replica, or a part of it, reads; row by row."""
+
+    ids: Any  # [B, T]
+    targets: Any  # [B, T]
+    document_start: Any  # [B, T]
+    rows: Any  # [B] global row numbers
+
+
+def _in_parts(function, num_parts, inputs, memory, zeros):
+    """Calls `function` on one part of the rows after the other.
+
+    function(inputs, memory) returns (sums, memory): sums add up over the parts, starting from
+    `zeros`; the parts' memories are joined again. One loop, so that neither the compile time nor
+    the memory needed grows with the number of parts.
+    """
+
+    def cut(x):  # [B, ...] -> [parts, B / parts, ...]
+        return tf.reshape(x, [num_parts, x.shape[0] // num_parts, *x.shape[1:]])
+
+    inputs, memory = tf.nest.map_structure(cut, (inputs, memory))
+    arrays = [
+        tf.TensorArray(leaf.dtype, num_parts, element_shape=leaf.shape[1:])
+        for leaf in tf.nest.flatten(memory)
+    ]
+
+    def body(index, sums, arrays):
+        part = tf.nest.map_structure(lambda x: x[index], (inputs, memory))
+        more, part_memory = function(*part)
+        leaves = tf.nest.flatten(part_memory)
+        arrays = [a.write(index, leaf) for a, leaf in zip(arrays, leaves, strict=True)]
+        return index + 1, tf.nest.map_structure(tf.add, sums, more), arrays
+
+    _, sums, arrays = tf.while_loop(
+        lambda index, *_: index < num_parts, body, (0, zeros, arrays), maximum_iterations=num_parts
+    )
+    joined = [
+        tf.reshape(array.stack(), [-1, *leaf.shape[2:]])
+        for array, leaf in zip(arrays, tf.nest.flatten(memory), strict=True)
+    ]
+    return sums, tf.nest.pack_sequence_as(memory, joined)
