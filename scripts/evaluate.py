@@ -1,0 +1,70 @@
+"""Measures a model on a split of prepared data: loss, perplexity, bits per byte and character.
+
+    python scripts/evaluate.py --model_dir=RUN --data_dir=DATA --split=test
+
+Every token of the split but the first is scored once, with the memory of those before it in its
+row; --layout=reference batches as the original code did, for published numbers. The last line of
+stdout is one JSON object.
+"""
+
+import json
+
+import program  # first: it quiets TensorFlow, which the others import
+
+from absl import flags, logging
+
+import model_flags
+from pace import Pace
+from txl_tf.data.batches import Batches
+from txl_tf.inference import evaluate
+
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
+_SPLIT = flags.DEFINE_string("split", "valid", "Which split of the data.")
+_JIT = flags.DEFINE_bool("jit", False, "Compile with XLA; pays where there is a GPU or a TPU.")
+model_flags.define(
+    {
+        "batch_size": "eval.batch_size",
+        "segment_len": "eval.segment_len",
+        "layout": "eval.layout",
+        "reset_memory_at_documents": "data.reset_memory_at_documents",
+    }
+)
+
+
+def main(argv: list[str]) -> None:
+    del argv  # program.run refuses arguments that are no flags
+    program.log_devices()
+    loaded = model_flags.load()
+    settings = loaded.config.eval
+    batches = Batches(
+        _DATA_DIR.value,
+        _SPLIT.value,
+        batch_size=settings.batch_size,
+        segment_len=model_flags.segment_len(loaded.config),
+        mode="eval",
+        layout=settings.layout,
+    )
+    batches.metadata.check_vocabulary(loaded.tokenizer.vocab_size, loaded.tokenizer.checksum)
+    logging.info("step=%d %s", loaded.step, settings)
+    found = evaluate.evaluate(
+        loaded.model,
+        batches,
+        reset_memory_at_documents=loaded.config.data.reset_memory_at_documents,
+        jit=_JIT.value,
+        progress=_progress(),
+    )
+    print(json.dumps(found.to_dict() | {"step": loaded.step}))
+
+
+def _progress() -> evaluate.Progress:
+    pace = Pace("tokens")
+
+    def tell(done: int, batches: int, totals: evaluate.Totals) -> None:
+        nats = f"{totals.nats_per_token:.4f}"
+        pace.tell(totals.scored, done / batches, batch=f"{done}/{batches}", nats=nats)
+
+    return tell
+
+
+if __name__ == "__main__":
+    program.run(main)

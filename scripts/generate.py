@@ -1,0 +1,181 @@
+"""Continues text with a model.
+
+    python scripts/generate.py --model_dir=RUN --prompt='Once upon' --length=300 --temperature=0.8
+    python scripts/generate.py --model_dir=RUN --prompt=A --prompt=B --num_samples=3 --seed=1 --json
+    python scripts/generate.py --model_dir=RUN --prompt='Once upon' --num_beams=8
+    python scripts/generate.py --model_dir=RUN --interactive
+
+stdout has the prompt and its continuation, as it comes; of several, each under a line that says
+which it is. --json prints one object a continuation instead. The continuation is as likely as the
+model has it unless --temperature, --top_k or --top_p change that; --temperature=0 is greedy.
+
+--interactive reads lines and continues each, and remembers all turns; an empty line lets the model
+go on, "/reset" makes it forget. Prompts come before the first turn.
+"""
+
+import dataclasses
+import io
+import json
+import secrets
+import sys
+import time
+from typing import TextIO
+
+import program  # first: it quiets TensorFlow, which the others import
+
+from absl import app, flags, logging
+
+import model_flags
+from txl_tf.data import text
+from txl_tf.inference.generate import Continuation, Conversation, Generator
+from txl_tf.inference.sampling import Sampling
+
+_PROMPT = flags.DEFINE_multi_string("prompt", [], "Text to continue. Repeatable.")
+_PROMPT_FILE = flags.DEFINE_string("prompt_file", None, "A file whose whole text is a prompt.")
+_LENGTH = flags.DEFINE_integer("length", 200, "Tokens to write.", lower_bound=1)
+_STOP = flags.DEFINE_bool("stop_at_line_end", False, "Write no more once a line has ended.")
+_NUM_SAMPLES = flags.DEFINE_integer(
+    "num_samples", 1, "Continuations of each prompt; of a beam search, the best.", lower_bound=1
+)
+_TEMPERATURE = flags.DEFINE_float("temperature", 1.0, "Below 1 is safer, above 1 is bolder.")
+_TOP_K = flags.DEFINE_integer("top_k", None, "Only the k likeliest tokens may come; unset is all.")
+_TOP_P = flags.DEFINE_float("top_p", 1.0, "Only the likeliest that together have this probability.")
+_SEED = flags.DEFINE_integer("seed", None, "Of the samples; unset draws one, and logs it.")
+_NUM_BEAMS = flags.DEFINE_integer("num_beams", None, "Search for the likeliest by so many beams.")
+_LENGTH_PENALTY = flags.DEFINE_float(
+    "length_penalty", 0.0, "Beams are ranked by log-probability / length ** this."
+)
+_INTERACTIVE = flags.DEFINE_bool("interactive", False, "Take turns with the user.")
+_JSON = flags.DEFINE_bool("json", False, "Print JSON lines: prompt, sample, text, log_prob.")
+model_flags.define({"segment_len": "eval.segment_len"})
+
+_RESET = "/reset"
+
+
+def main(argv: list[str]) -> None:
+    del argv  # program.run refuses arguments that are no flags
+    _check_flags()
+    _use_utf8(sys.stdout)
+    prompts = _prompts()
+    sampling = Sampling(temperature=_TEMPERATURE.value, top_k=_TOP_K.value, top_p=_TOP_P.value)
+    program.log_devices()
+    loaded = model_flags.load()
+    generator = Generator(
+        loaded.model,
+        loaded.tokenizer,
+        sampling=sampling,
+        stop_at_line_end=_STOP.value,
+        segment_len=model_flags.segment_len(loaded.config),
+    )
+    if _INTERACTIVE.value:
+        _converse(generator, "".join(prompts))
+    elif len(prompts) == _NUM_SAMPLES.value == 1 and not _NUM_BEAMS.value and not _JSON.value:
+        _stream(generator, *prompts)
+    else:
+        _print_all(_continue(generator, prompts))
+
+
+def _check_flags() -> None:
+    """Refuses flags that would have no effect beside others."""
+    if _NUM_BEAMS.value is not None:
+        _refuse_beside("num_beams", "temperature", "top_k", "top_p", "seed", "interactive")
+    else:
+        _refuse_beside("sampling (set num_beams)", "length_penalty")
+    if _INTERACTIVE.value:
+        _refuse_beside("interactive", "num_samples", "json")
+
+
+def _refuse_beside(owner: str, *names: str) -> None:
+    for name in names:
+        if flags.FLAGS[name].present and flags.FLAGS[name].value:
+            raise app.UsageError(f"--{name} has no effect with {owner}; leave it out")
+
+
+def _prompts() -> list[str]:
+    prompts = list(_PROMPT.value)
+    for prompt in prompts:
+        text.decode(text.Piece(prompt.encode("utf-8", "surrogateescape"), "prompt"))
+    if _PROMPT_FILE.value is not None:
+        with text.Reader(text.Source.from_path(_PROMPT_FILE.value)) as reader:
+            data = b"".join(piece.data for piece in reader.pieces())
+        prompts.append(text.decode(text.Piece(data, _PROMPT_FILE.value)))
+    return prompts or [""]
+
+
+def _use_utf8(stream: TextIO) -> None:
+    """Whatever the locale; what is no UTF-8 becomes a question mark or U+FFFD."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(encoding="utf-8", errors="replace")
+
+
+def _seed() -> int:
+    seed = secrets.randbelow(2**31) if _SEED.value is None else _SEED.value
+    logging.info("seed=%d", seed)
+    return seed
+
+
+def _stream(generator: Generator, prompt: str) -> None:
+    conversation = Conversation(generator, _seed())
+    conversation.read(prompt)
+    print(prompt, end="")
+    _write(conversation)
+
+
+def _write(conversation: Conversation) -> None:
+    start = time.monotonic()
+    for new in conversation.write(_LENGTH.value):
+        print(new, end="", flush=True)
+    print(flush=True)
+    logging.info("seconds=%.1f", time.monotonic() - start)
+
+
+def _converse(generator: Generator, before: str) -> None:
+    _use_utf8(sys.stdin)
+    seed = _seed()
+    conversation = None
+    while True:
+        if sys.stdin.isatty():
+            print("> ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip() == _RESET:
+            conversation = None
+            continue
+        if conversation is None:
+            conversation = Conversation(generator, seed)
+            line = before + line
+        conversation.read(line.removesuffix("\n"))
+        _write(conversation)
+
+
+def _continue(generator: Generator, prompts: list[str]) -> list[list[Continuation]]:
+    length, num_samples = _LENGTH.value, _NUM_SAMPLES.value
+    if _NUM_BEAMS.value is None:
+        return generator.samples(prompts, length, num_samples=num_samples, seed=_seed())
+    return generator.beams(
+        prompts,
+        length,
+        num_beams=_NUM_BEAMS.value,
+        num_samples=num_samples,
+        length_penalty=_LENGTH_PENALTY.value,
+    )
+
+
+def _print_all(found: list[list[Continuation]]) -> None:
+    alone = sum(map(len, found)) == 1
+    for prompt, samples in enumerate(found, start=1):
+        for sample, continuation in enumerate(samples, start=1):
+            if _JSON.value:
+                told = {"prompt": continuation.prompt, "sample": sample}
+                told |= dataclasses.asdict(continuation)
+                print(json.dumps(told, ensure_ascii=False))
+                continue
+            if not alone:
+                log_prob = continuation.log_prob
+                print(f"=== prompt {prompt}, sample {sample}, log_prob {log_prob:.3f} ===")
+            print(continuation.prompt + continuation.text)
+
+
+if __name__ == "__main__":
+    program.run(main)

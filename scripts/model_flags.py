@@ -1,0 +1,74 @@
+"""Flags of the programs that use a trained model: which one, its lengths and its precision.
+
+    model_flags.define({"segment_len": "eval.segment_len"})
+
+    def main(argv):
+        loaded = model_flags.load()
+
+An unset length is that of the model's eval settings, else the model's own; "none" is off.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from absl import app, flags
+
+import config_flags
+from txl_tf import model_dir as model_dirs
+from txl_tf.config import Config
+
+flags.disclaim_key_flags()  # the flags belong to the program, whose --help shows them
+
+_LENGTHS = ("mem_len", "clamp_len", "attention_span")
+_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+_changeable: set[str] = set()
+
+
+def define(shorthands: Mapping[str, str]) -> None:
+    """Defines the flags, and shorthands for the config fields that the program reads."""
+    flags.DEFINE_string("model_dir", None, "Folder of train or import_checkpoint.", required=True)
+    flags.DEFINE_enum(
+        "checkpoint", None, ["best", "latest"], "Which weights; unset is the best, if there is one."
+    )
+    flags.DEFINE_enum("precision", "float32", list(_POLICIES), "What is computed in.")
+    lengths = {name: f"eval.{name}" for name in _LENGTHS}
+    config_flags.define_shorthands({**shorthands, **lengths})
+    _changeable.update(shorthands.values())
+
+
+def load() -> model_dirs.Loaded:
+    """The model with the lengths that the flags and its eval settings ask for.
+
+    Its config has the flags applied; a length of None in `config.eval` is off.
+
+    Raises:
+      app.UsageError: a flag changes what is fixed once a model is trained.
+    """
+    loaded = model_dirs.load(
+        flags.FLAGS.model_dir, flags.FLAGS.checkpoint, _POLICIES[flags.FLAGS.precision]
+    )
+    start = _with_lengths(loaded.config)
+    config = config_flags.resolve(start)
+    _check_changes(start, config)
+    model = loaded.model.with_lengths(**{name: getattr(config.eval, name) for name in _LENGTHS})
+    return dataclasses.replace(loaded, model=model, config=config)
+
+
+def segment_len(config: Config) -> int:
+    """How many tokens a row reads at once; as in training where nothing else is said."""
+    return config.eval.segment_len or config.train.segment_len
+
+
+def _with_lengths(config: Config) -> Config:
+    """`config` whose eval section has the model's own lengths where it left them open."""
+    unset = {k: getattr(config.model, k) for k in _LENGTHS if getattr(config.eval, k) is None}
+    return dataclasses.replace(config, eval=dataclasses.replace(config.eval, **unset))
+
+
+def _check_changes(before: Config, after: Config) -> None:
+    for section in ("model", "data", "train"):
+        old, new = getattr(before, section), getattr(after, section)
+        for field in dataclasses.fields(old):
+            path = f"{section}.{field.name}"
+            if getattr(old, field.name) != getattr(new, field.name) and path not in _changeable:
+                raise app.UsageError(f"--set must change a setting of eval here, got {path}")

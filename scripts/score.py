@@ -1,0 +1,72 @@
+"""Scores text: the log-probability of each token, read through the model's memory.
+
+    python scripts/score.py --model_dir=RUN --input=FILE
+    grep -v '^$' FILE | python scripts/score.py --model_dir=RUN --input=- --per_line --summary
+
+Prints one JSON object a text: {tokens, log_probs (natural logarithms, the first null), num_tokens,
+unknown, nats, perplexity, bits_per_byte, bits_per_character}. A file is one text; with --per_line
+each line is one, without its line end, and has the line's place in the output. Plain and gzip files
+of any size will do: with --summary, which leaves out tokens and log_probs, memory does not grow.
+"""
+
+import json
+import sys
+
+import program  # first: it quiets TensorFlow, which the others import
+
+from absl import flags
+
+import model_flags
+from pace import Pace
+from txl_tf.data import text
+from txl_tf.inference import score
+
+_INPUT = flags.DEFINE_string("input", None, "A text file, or - for standard input.", required=True)
+_PER_LINE = flags.DEFINE_bool("per_line", False, "Each line is a text of its own.")
+_SUMMARY = flags.DEFINE_bool("summary", False, "Leave out tokens and log_probs.")
+_INVALID_UTF8 = flags.DEFINE_enum(
+    "invalid_utf8", "error", text.INVALID_UTF8, "Refuse bytes that are no UTF-8, or put U+FFFD."
+)
+model_flags.define({"batch_size": "eval.batch_size", "segment_len": "eval.segment_len"})
+
+
+def main(argv: list[str]) -> None:
+    del argv  # program.run refuses arguments that are no flags
+    source = _source()
+    program.log_devices()
+    loaded = model_flags.load()
+    settings = loaded.config.eval
+    scorer = score.Scorer(
+        loaded.model,
+        loaded.tokenizer,
+        segment_len=model_flags.segment_len(loaded.config),
+        batch_size=settings.batch_size,
+        invalid_utf8=_INVALID_UTF8.value,
+    )
+    with text.Reader(source) as reader:
+        scorer.progress = _progress(reader, source.size)
+        if _PER_LINE.value:
+            scores = scorer.score_each(score.lines(reader.pieces()), summary=_SUMMARY.value)
+        else:
+            scores = iter([scorer.score_pieces(reader.pieces(), summary=_SUMMARY.value)])
+        for found in scores:
+            print(json.dumps(found.to_dict(), ensure_ascii=False))
+
+
+def _source() -> text.Source:
+    if _INPUT.value == "-":
+        return text.Source("standard input", 0, lambda: sys.stdin.buffer)
+    return text.Source.from_path(_INPUT.value)
+
+
+def _progress(reader: text.Reader, size: int) -> score.Progress:
+    pace = Pace("tokens")
+
+    def tell(scored: int, encoded: int) -> None:
+        pace.tell(scored, reader.consumed / size * scored / encoded if size else None)
+
+    return tell
+
+
+if __name__ == "__main__":
+    program.run(main)

@@ -1,0 +1,181 @@
+"""Tests of txl_tf.inference.evaluate."""
+
+import functools
+import json
+import math
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+import helpers
+import stream_data
+from txl_tf.data.batches import Batches
+from txl_tf.inference import evaluate
+from txl_tf.inference.evaluate import Evaluator, Totals
+from txl_tf.models.transformer_xl import TransformerXL
+
+
+@functools.cache
+def make_model(**changes):
+    return helpers.loud(TransformerXL(helpers.tiny_config(**changes)))
+
+
+def plain_loss(model, tokens, num_rows, segment_len, document_start=()):
+    """Nats of each target, row by row and segment by segment, without padding."""
+    nats = []
+    size = -(-(len(tokens) - 1) // num_rows)
+    for begin in range(0, len(tokens) - 1, size):
+        end, mems = min(begin + size, len(tokens) - 1), None
+        for i in range(begin, end, segment_len):
+            places = np.arange(i, min(i + segment_len, end))
+            starts = np.isin(places, document_start)[np.newaxis]
+            ids, targets = tokens[np.newaxis, places], tokens[np.newaxis, places + 1]
+            nll, mems = model.nll(ids, targets, mems, document_start=starts)
+            nats += np.asarray(nll)[0].tolist()
+    return nats
+
+
+class TotalsTest(absltest.TestCase):
+    def test_weighs_by_tokens(self):  # AC13
+        totals = Totals()
+        for nats in ([1.0, 1.0], [0.5, 1.5], [6.0]):
+            totals.add(np.array(nats))
+        self.assertEqual(totals.scored, 5)
+        self.assertAlmostEqual(totals.nats_per_token, 2.0)
+        self.assertAlmostEqual(evaluate.perplexity(totals.nats_per_token), 7.389056, places=6)
+
+    def test_ignored_targets_do_not_count(self):
+        totals = Totals()
+        totals.add(np.array([[1.0, 50.0], [3.0, np.nan]]), np.array([[4, -1], [0, -1]]))
+        self.assertEqual((totals.nats, totals.scored), (4.0, 2))
+
+    def test_adds_up_in_float64(self):
+        totals = Totals()
+        for _ in range(100):
+            totals.add(np.full(1000, 0.1, np.float32))
+        self.assertAlmostEqual(totals.nats, 1e5 * float(np.float32(0.1)), places=6)
+
+    def test_nothing_scored(self):
+        with self.assertRaisesRegex(ValueError, "scored targets must be at least 1, got 0"):
+            _ = Totals().nats_per_token
+
+
+class MeasuresTest(absltest.TestCase):
+    def test_bits_of_tokens_that_are_bytes(self):
+        self.assertEqual(evaluate.bits_per(2.0, 1000, 1000), 2.0 / math.log(2))
+
+    def test_the_first_token_pays_too(self):
+        # 5 tokens for 20 bytes, 4 of them scored at 3 nats: the text costs 5 * 3.
+        self.assertAlmostEqual(evaluate.bits_per(3.0, 5, 20), 15.0 / math.log(2) / 20)
+
+    def test_unknown_size(self):
+        self.assertIsNone(evaluate.bits_per(3.0, 5, 0))
+
+    def test_perplexity_has_no_limit(self):
+        self.assertEqual(evaluate.perplexity(1e4), math.inf)
+
+    def test_json_has_neither_infinity_nor_nan(self):
+        values = evaluate.plain({"a": math.inf, "b": math.nan, "c": 1.5, "d": "x", "e": None})
+        self.assertEqual(
+            json.dumps(values), '{"a": null, "b": null, "c": 1.5, "d": "x", "e": null}'
+        )
+
+
+class EvaluateTest(parameterized.TestCase):
+    def batches(self, tokens, batch_size, segment_len=4, layout="contiguous", **options):
+        folder = stream_data.write(
+            self.create_tempdir().full_path, tokens, vocab_size=11, **options
+        )
+        return Batches(
+            str(folder),
+            "train",
+            batch_size=batch_size,
+            segment_len=segment_len,
+            mode="eval",
+            layout=layout,
+        )
+
+    @parameterized.product(batch_size=(1, 2, 3), mem_len=(0, 3, 64))
+    def test_equals_a_plain_loop(self, batch_size, mem_len):
+        model, tokens = make_model(mem_len=mem_len), helpers.draw_ids(30)
+        found = evaluate.evaluate(model, self.batches(tokens, batch_size))
+        expected = plain_loss(model, tokens, batch_size, 4)
+        self.assertLen(expected, 29)
+        self.assertEqual((found.split, found.targets, found.scored), ("train", 29, 29))
+        self.assertAlmostEqual(found.nats, sum(expected), delta=1e-4)
+        self.assertAlmostEqual(found.nats_per_token, np.mean(expected), delta=1e-5)
+        self.assertAlmostEqual(found.perplexity, math.exp(np.mean(expected)), delta=0.01)
+
+    def test_memory_matters(self):
+        batches = self.batches(helpers.draw_ids(60), 1)
+        with_memory, without = (evaluate.evaluate(make_model(mem_len=m), batches) for m in (16, 0))
+        self.assertGreater(abs(with_memory.nats - without.nats), 0.1)
+
+    @parameterized.parameters(
+        (11, 1, 10, "contiguous"),
+        (11, 2, 10, "contiguous"),
+        (12, 5, 11, "contiguous"),
+        (11, 2, 8, "reference"),
+    )
+    def test_says_how_many_were_scored(self, size, batch_size, scored, layout):  # AC13
+        batches = self.batches(helpers.draw_ids(size), batch_size, 2, layout)
+        found = evaluate.evaluate(make_model(), batches)
+        self.assertEqual((found.targets, found.scored), (size - 1, scored))
+
+    def test_one_batch(self):  # AC13
+        model, tokens = make_model(), helpers.draw_ids(5)
+        found = evaluate.evaluate(model, self.batches(tokens, 1))
+        nll, _ = model.nll(tokens[np.newaxis, :-1], tokens[np.newaxis, 1:])
+        self.assertAlmostEqual(found.nats_per_token, np.mean(nll), delta=1e-5)
+
+    def test_documents_forget_when_asked(self):
+        model, tokens, begin = make_model(mem_len=16), helpers.draw_ids(24), (0, 5, 12)
+        batches = self.batches(tokens, 1, document_start=begin)
+        for reset, starts in ((True, begin), (False, ())):
+            found = evaluate.evaluate(model, batches, reset_memory_at_documents=reset)
+            expected = plain_loss(model, tokens, 1, 4, starts)
+            self.assertAlmostEqual(found.nats, sum(expected), delta=1e-4)
+        self.assertGreater(abs(sum(plain_loss(model, tokens, 1, 4, begin)) - found.nats), 0.01)
+
+    def test_again_is_the_same_and_traced_once(self):
+        evaluator = Evaluator(make_model())
+        batches = self.batches(helpers.draw_ids(40), 2)
+        first, second = evaluator.evaluate(batches), evaluator.evaluate(batches)
+        self.assertEqual(first, second)  # memories were reset
+        self.assertEqual(evaluator._step.experimental_get_tracing_count(), 1)
+
+    def test_xla_gives_the_same(self):
+        model, batches = make_model(), self.batches(helpers.draw_ids(20), 2)
+        plain, compiled = (evaluate.evaluate(model, batches, jit=jit) for jit in (False, True))
+        self.assertAlmostEqual(plain.nats, compiled.nats, delta=1e-4)
+
+    def test_first_batches_alone(self):
+        seen = []
+        found = evaluate.evaluate(
+            make_model(),
+            self.batches(helpers.draw_ids(40), 2),
+            max_batches=2,
+            progress=lambda done, batches, totals: seen.append((done, batches, totals.scored)),
+        )
+        self.assertEqual(seen, [(1, 2, 8), (2, 2, 16)])
+        self.assertEqual((found.targets, found.scored), (39, 16))
+
+    def test_data_of_another_vocabulary(self):  # AC16
+        batches = self.batches(helpers.draw_ids(20), 1, vocab_size=12)
+        with self.assertRaisesRegex(ValueError, "vocab_size must be the data's 12, got 11"):
+            evaluate.evaluate(make_model(), batches)
+
+    @parameterized.product(name=("ids", "targets"), jit=(False, True))
+    def test_id_outside_the_vocabulary(self, name, jit):  # AC16
+        batches = self.batches(helpers.draw_ids(5), 1)
+        (batch,) = batches.arrays(epochs=1)
+        getattr(batch, name)[0, 2] = 11  # the reader would have refused it
+        batches.dataset = lambda epochs: tf.data.Dataset.from_tensors(batch)
+        message = rf"{name} must lie in 0\.\.10 \(vocabulary of 11\), got 11"
+        with self.assertRaisesRegex(ValueError, message):
+            evaluate.evaluate(make_model(), batches, jit=jit)
+
+
+if __name__ == "__main__":
+    absltest.main()

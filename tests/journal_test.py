@@ -1,0 +1,143 @@
+"""What a run tells: means over real tokens, honest rates, curves, and what is no number."""
+
+import math
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+import helpers
+from txl_tf.inference.evaluate import Evaluation
+from txl_tf.training.journal import Journal, NonFiniteError
+from txl_tf.training.step import Metrics
+from txl_tf.training.summaries import Summaries
+
+
+def metrics(nats, tokens=10, gradient_norm=1.0):
+    return Metrics(*map(tf.constant, (nats, float(tokens), 0.5, gradient_norm)))
+
+
+def curve(folder):
+    """All points of the event files in a folder: {(name, step): value}."""
+    found = {}
+    for path in sorted(pathlib.Path(folder).glob("events*")):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                found[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
+    return found
+
+
+class JournalTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.path = helpers.temp_dir(self)
+        self.now = 100.0
+        self.enter_context(absltest.mock.patch("time.monotonic", side_effect=lambda: self.now))
+
+    def journal(self, tokenizer="byte", train_steps=20):
+        return Journal(train_steps, tokenizer, Summaries(str(self.path)))
+
+    def told(self, function, *args):
+        with self.assertLogs(level="INFO") as logs:
+            result = function(*args)
+        (line,) = logs.output
+        return line.partition("absl:")[2], result
+
+    def test_the_first_line_tells_the_compile_time_and_the_next_the_rate(self):
+        journal = self.journal()
+        journal.note(1, metrics(2.0))
+        self.now += 30.0  # compiles
+        line, nats = self.told(journal.tell, 1)
+        self.assertRegex(line, r"^step=1 nats=2 bits_per_byte=2.885 lr=0.5 gradient_norm=1 first")
+        self.assertEndsWith(line, "first_step_s=30.0")
+        self.assertEqual(nats, 2.0)
+        for step in (2, 3, 4, 5):
+            journal.note(step, metrics(1.0))
+        self.now += 2.0
+        line, _ = self.told(journal.tell, 5)
+        self.assertEndsWith(line, "tokens_per_s=20 seconds_left=8")  # 15 steps of half a second
+
+    def test_pauses_do_not_count(self):
+        journal = self.journal()
+        journal.note(1, metrics(2.0))
+        journal.tell(1)
+        journal.note(2, metrics(2.0))
+        self.now += 1.0
+        with journal.paused():
+            self.now += 500.0
+        journal.note(3, metrics(2.0))
+        self.now += 1.0
+        line, _ = self.told(journal.tell, 3)
+        self.assertIn("tokens_per_s=10 ", line)
+
+    def test_means_are_weighted_by_tokens(self):
+        journal = self.journal()
+        journal.note(1, metrics(1.0, tokens=30))
+        journal.note(2, metrics(2.0, tokens=10))
+        self.assertAlmostEqual(journal.tell(2), 1.25)
+
+    @parameterized.parameters(
+        ("byte", "bits_per_byte=1.443"),
+        ("char", "bits_per_character=1.443"),
+        ("word", "perplexity=2.718"),
+        ("sentencepiece", "perplexity=2.718"),
+    )
+    def test_a_loss_is_told_as_usual_for_its_tokens(self, tokenizer, expected):
+        journal = self.journal(tokenizer)
+        journal.note(1, metrics(1.0))
+        self.assertIn(expected, self.told(journal.tell, 1)[0])
+
+    def test_is_due_at_first_then_each_period_and_after_a_minute_of_silence(self):
+        journal = self.journal()
+        self.assertTrue(journal.is_due(1, 10))
+        journal.note(1, metrics(1.0))
+        journal.tell(1)
+        self.assertFalse(journal.is_due(9, 10))
+        self.assertTrue(journal.is_due(10, 10))
+        self.now += 61.0
+        self.assertTrue(journal.is_due(11, 10))
+
+    @parameterized.parameters(
+        (dict(nats=math.nan), "nats must be finite, got nan at step 2"),
+        (dict(nats=math.inf), "nats must be finite, got inf at step 2"),
+        (dict(nats=1.0, gradient_norm=math.nan), "gradient_norm must be finite, got nan at step 2"),
+    )
+    def test_what_is_no_number_stops_the_run_before_it_is_saved(self, bad, message):
+        for ask in ("tell", "paused"):
+            journal = self.journal()
+            journal.note(1, metrics(1.0))
+            journal.note(2, metrics(**bad))
+            journal.note(3, metrics(math.nan))
+            with self.assertRaisesRegex(NonFiniteError, message):
+                if ask == "tell":
+                    journal.tell(3)
+                else:
+                    with journal.paused():
+                        self.fail("what went wrong was about to be saved")
+
+    def test_curves_hold_what_the_lines_say(self):
+        journal = self.journal()
+        journal.note(1, metrics(2.0))
+        journal.tell(1)
+        valid = Evaluation(
+            split="valid",
+            targets=9,
+            scored=9,
+            nats=27.0,
+            nats_per_token=3.0,
+            perplexity=math.exp(3),
+            bits_per_byte=None,
+            bits_per_character=None,
+        )
+        line, _ = self.told(journal.tell_validation, 1, valid)
+        self.assertEqual(line, "step=1 valid: nats=3 bits_per_byte=4.328 scored=9")
+        train, valid = (curve(self.path / "tensorboard" / name) for name in ("train", "valid"))
+        self.assertEqual(train["nats", 1], 2.0)
+        self.assertEqual(train["lr", 1], 0.5)
+        np.testing.assert_allclose(train["bits_per_byte", 1], 2 / math.log(2), rtol=1e-6)
+        self.assertEqual(valid["nats", 1], 3.0)
+
+
+if __name__ == "__main__":
+    absltest.main()

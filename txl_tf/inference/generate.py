@@ -1,0 +1,234 @@
+"""Continues text: several prompts and samples at once, by beams, or in turns with a user."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from txl_tf.data.tokenizers.tokenizer import Tokenizer
+from txl_tf.inference import beam, decoding
+from txl_tf.inference import state as states
+from txl_tf.inference.sampling import Sampling
+
+_REPLACEMENT = "\ufffd"  # what an incomplete character is shown as
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """One continuation of a prompt.
+
+    Attributes:
+      prompt: what was continued.
+      text: what was written, without the prompt.
+      ids: its tokens.
+      log_prob: of all of them under the model itself, whatever the way of choosing.
+    """
+
+    prompt: str
+    text: str
+    ids: tuple[int, ...]
+    log_prob: float
+
+
+def line_end_id(tokenizer: Tokenizer) -> int | None:
+    """The id that ends a line: a mark of its own, or that of "\\n"; None where there is none."""
+    if tokenizer.end_id is not None:
+        return tokenizer.end_id
+    try:
+        ids = tokenizer.encode("\n", starts_line=False, complete=False)
+    except ValueError:  # not in the vocabulary
+        return None
+    return int(ids[0]) if len(ids) == 1 and ids[0] != tokenizer.unknown_id else None
+
+
+class Generator:
+    """Continues text with a model. The symbol for unknown ones is never written.
+
+    A prompt is the start of a text whose last line is open: it is not ended before it goes on. An
+    empty prompt starts as if after a line end, or after the id 0 where lines have no end.
+
+    Args:
+      model: a TransformerXL with `mem_len` above 0: what it wrote it knows from its memory.
+      tokenizer: the one it was trained with.
+      sampling: how ids are chosen.
+      stop_at_line_end: whether a line end is the last that is written.
+      segment_len: tokens of a prompt read at once.
+
+    Raises:
+      ValueError: the model has no memory, or lines have no end to stop at.
+    """
+
+    def __init__(
+        self,
+        model,
+        tokenizer: Tokenizer,
+        *,
+        sampling: Sampling | None = None,
+        stop_at_line_end: bool = False,
+        segment_len: int = 128,
+    ):
+        if not model.config.mem_len:
+            raise ValueError("mem_len must be at least 1 to generate, got 0")
+        line_end = line_end_id(tokenizer)
+        if stop_at_line_end and line_end is None:
+            raise ValueError(
+                f"stop_at_line_end must be off: the {tokenizer.kind} tokenizer of this model "
+                "marks no line ends, got on"
+            )
+        unknown = tokenizer.unknown_id
+        sampling = sampling or Sampling()
+        if unknown is not None:
+            sampling = dataclasses.replace(sampling, banned_ids=(*sampling.banned_ids, unknown))
+        self.tokenizer = tokenizer
+        self._start_id = line_end or 0
+        self._decoder = decoding.Decoder(
+            states.HiddenState(model),
+            sampling,
+            stop_ids=(line_end,) if stop_at_line_end else (),
+            segment_len=segment_len,
+        )
+
+    def session(self, batch_size: int, seed: int = 0) -> decoding.Session:
+        """Rows of ids that have read nothing yet."""
+        return decoding.Session(self._decoder, batch_size, start_id=self._start_id, seed=seed)
+
+    def samples(
+        self, prompts: Sequence[str], length: int, *, num_samples: int = 1, seed: int = 0
+    ) -> list[list[Continuation]]:
+        """`num_samples` continuations of each prompt, of `length` tokens or up to a line end.
+
+        A sample follows from its prompt, the seed and its number, not from what else is sampled.
+        """
+        _check_at_least_one(length=length, num_samples=num_samples)
+        session, ids = self._read(prompts, seed)
+        session.branch(num_samples)
+        chunks = list(session.write(length))
+        written = np.concatenate([chunk for chunk, _ in chunks], axis=1)
+        log_probs = np.concatenate([nats for _, nats in chunks], axis=1).sum(axis=1, dtype=float)
+        return [
+            [
+                self._continuation(prompt, read, written[row], log_probs[row])
+                for row in range(i * num_samples, (i + 1) * num_samples)
+            ]
+            for i, (prompt, read) in enumerate(zip(prompts, ids, strict=True))
+        ]
+
+    def beams(
+        self,
+        prompts: Sequence[str],
+        length: int,
+        *,
+        num_beams: int,
+        num_samples: int = 1,
+        length_penalty: float = 0.0,
+    ) -> list[list[Continuation]]:
+        """The `num_samples` best continuations of each prompt that a beam search finds."""
+        _check_at_least_one(length=length, num_samples=num_samples, num_beams=num_beams)
+        if num_samples > num_beams:
+            raise ValueError(
+                f"num_samples must be at most num_beams {num_beams}, got {num_samples}"
+            )
+        search = beam.BeamSearch(
+            self._decoder.state,
+            num_beams,
+            length_penalty=length_penalty,
+            stop_ids=self._decoder.stop_ids,
+            banned_ids=self._decoder.sampling.banned_ids,
+        )
+        session, ids = self._read(prompts, seed=0)
+        last, state = session.pending
+        found = search.search(last, state, length)
+        return [
+            [self._continuation(prompt, read, b.ids, b.log_prob) for b in beams[:num_samples]]
+            for prompt, read, beams in zip(prompts, ids, found, strict=True)
+        ]
+
+    def _read(self, prompts: Sequence[str], seed: int) -> tuple[decoding.Session, list[np.ndarray]]:
+        if not prompts:
+            raise ValueError("prompts must be at least 1, got 0")
+        ids = [self.tokenizer.encode(prompt, complete=False) for prompt in prompts]
+        session = self.session(len(prompts), seed)
+        session.read(ids)
+        return session, ids
+
+    def _continuation(
+        self, prompt: str, read: np.ndarray, written: np.ndarray, log_prob: float
+    ) -> Continuation:
+        stream = TextStream(self.tokenizer, read)
+        text = stream.add(written) + stream.finish()
+        ids = tuple(written[written >= 0].tolist())
+        return Continuation(prompt=prompt, text=text, ids=ids, log_prob=float(log_prob))
+
+
+class Conversation:
+    """One text that a user and the model write in turns; the memory stays from turn to turn."""
+
+    def __init__(self, generator: Generator, seed: int = 0):
+        self._tokenizer = generator.tokenizer
+        self._session = generator.session(1, seed)
+        self._begun = False
+        self._read = np.zeros([0], np.int32)
+
+    def read(self, content: str) -> None:
+        """Appends text, perhaps none, to what the model has before it."""
+        self._read = self._tokenizer.encode(content, starts_line=not self._begun, complete=False)
+        self._begun = True
+        self._session.read([self._read])
+
+    def write(self, length: int) -> Iterator[str]:
+        """Appends `length` tokens, or up to a line end; yields their text as it comes."""
+        _check_at_least_one(length=length)
+        stream = TextStream(self._tokenizer, self._read)
+        for ids, _ in self._session.write(length):
+            yield stream.add(ids[0])
+        yield stream.finish()
+
+
+class TextStream:
+    """Turns ids into text as they come. A character whose bytes are not all there waits for them.
+
+    Args:
+      tokenizer: of the ids.
+      context: the ids before, whose text is not shown; it decides, say, whether a space follows.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, context: Iterable[int] = ()):
+        self._tokenizer = tokenizer
+        self._ids = [int(i) for i in context]
+        self._shown = len(tokenizer.decode(self._ids))
+
+    def add(self, ids: Iterable[int]) -> str:
+        """The new text after `ids`, of which those of -1 are none."""
+        self._ids += [int(i) for i in ids if i >= 0]
+        return self._show(self._tokenizer.decode(self._ids).rstrip(_REPLACEMENT))
+
+    def finish(self) -> str:
+        """What is left at the end: incomplete characters, each as U+FFFD."""
+        return self._show(self._tokenizer.decode(self._ids))
+
+    def _show(self, content: str) -> str:
+        new = content[self._shown :]
+        self._shown = max(self._shown, len(content))
+        return new
+
+
+def generate(
+    model,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    length: int,
+    *,
+    sampling: Sampling | None = None,
+    num_samples: int = 1,
+    seed: int = 0,
+    stop_at_line_end: bool = False,
+) -> list[list[Continuation]]:
+    """Samples continuations once; see `Generator`, which is for more than once and more ways."""
+    generator = Generator(model, tokenizer, sampling=sampling, stop_at_line_end=stop_at_line_end)
+    return generator.samples(prompts, length, num_samples=num_samples, seed=seed)
+
+
+def _check_at_least_one(**values: int) -> None:
+    for name, value in values.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
