@@ -84,11 +84,10 @@ class MeasuresTest(absltest.TestCase):
 
 class EvaluateTest(parameterized.TestCase):
     def batches(self, tokens, batch_size, segment_len=4, layout="contiguous", **options):
-        folder = stream_data.write(
-            self.create_tempdir().full_path, tokens, vocab_size=11, **options
-        )
+        folder = self.create_tempdir().full_path
+        stream_data.write(folder, tokens, **({"vocab_size": 11} | options))
         return Batches(
-            str(folder),
+            folder,
             "train",
             batch_size=batch_size,
             segment_len=segment_len,

@@ -198,12 +198,20 @@ class OutcomeTest(RunTest):
         self.assertEqual(model_dir.load(self.path(), "latest").step, 4)
 
     def test_ids_are_checked_before_the_compiled_step(self):
-        """Data whose metadata promises fewer ids than its shards hold."""
-        wrong = helpers.write_data(self.folder / "wrong", vocab_size=12)
-        for name in ("metadata.json", "vocab.txt", "tokenizer.json"):
-            (wrong / name).write_bytes((self.folder / "data" / name).read_bytes())
-        with self.assertRaisesRegex(ValueError, r"must lie in 0..10 \(vocabulary of 11\), got 11"):
-            self.train(config(), data=str(wrong))
+        """A reader that lets a wrong id through."""
+        good = Batches(self.data, "train", batch_size=ROWS, segment_len=TOKENS)
+        batch = next(iter(good.dataset()))
+        recorder = Recorder(self)
+        for field, name in (("ids", "input ids"), ("targets", "targets")):
+            bad = batch._replace(**{field: tf.fill([ROWS, TOKENS], 11)})
+            dataset = tf.data.Dataset.from_tensors(bad)
+            message = rf"{name} must lie in 0..10 \(vocabulary of 11\), got 11"
+            with (
+                absltest.mock.patch.object(loop.Batches, "dataset", return_value=dataset),
+                self.assertRaisesRegex(ValueError, message),
+            ):
+                self.train(config())
+        self.assertEqual(recorder.count, 0)
 
     def test_weights_of_another_run_are_a_start(self):
         recorder = Recorder(self)

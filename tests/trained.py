@@ -1,0 +1,57 @@
+"""A small prepared data set and a model_dir for it, as the programs and `inference` find them."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import helpers
+import prepared
+from txl_tf import model_dir as model_dirs
+from txl_tf.config import Config, EvalConfig, TrainConfig
+from txl_tf.data import prepare, recipe, tokenizers
+from txl_tf.data import text as texts
+from txl_tf.models.transformer_xl import TransformerXL
+
+TEXT = prepared.text(1200)
+
+
+def prepare_data(folder, tokenizer="byte", text=TEXT, **options):
+    """Writes `text` as the split valid, and as train what the vocabulary needs. -> data_dir"""
+    folder = pathlib.Path(folder) / "data"
+    splits = {s: [texts.Source.from_text(f"{s}.txt", text)] for s in ("train", "valid")}
+    prepare.prepare(splits, str(folder), recipe.Recipe(tokenizer=tokenizer, **options))
+    return str(folder)
+
+
+def describe(folder, data_dir, seed=4, mem_len=8, **changes):
+    """Writes a model_dir for that data, with loud weights. -> model_dir"""
+    folder = str(pathlib.Path(folder) / "model")
+    tokenizer = tokenizers.load(data_dir)
+    sizes = dict(vocab_size=tokenizer.vocab_size, mem_len=mem_len, **changes)
+    config = Config(
+        model=helpers.tiny_config(**sizes),
+        train=TrainConfig(batch_size=2, segment_len=8),
+        eval=EvalConfig(batch_size=3),
+    )
+    model_dirs.describe(folder, config, tokenizer)
+    model_dirs.save_weights(folder, helpers.loud(TransformerXL(config.model), seed, 0.3), step=7)
+    return folder
+
+
+def run(program, *flags, stdin="", code=0):
+    """Runs a program of scripts/ -> (stdout, stderr); another exit code than `code` is an error."""
+    command = [sys.executable, str(helpers.ROOT / "scripts" / f"{program}.py"), *flags]
+    stdin = stdin if isinstance(stdin, bytes) else stdin.encode()
+    environment = os.environ | {"PYTHONPATH": str(helpers.ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=600)
+    stderr = done.stderr.decode()
+    if done.returncode != code:
+        raise AssertionError(f"exit code must be {code}, got {done.returncode}: {stderr}")
+    return done.stdout.decode(), stderr
+
+
+def last_json(stdout):
+    """The object on the last line."""
+    return json.loads(stdout.splitlines()[-1])
