@@ -71,6 +71,9 @@ def train(
     if model_dirs.exists(model_dir):
         resume.check_goes_on(model_dirs.read_config(model_dir), config, model_dir)
         data.check_vocabulary(model_dir)
+    elif init_from is not None:
+        resume.check_fits_weights(model_dirs.read_config(init_from), config, init_from)
+        data.check_vocabulary(init_from)
     tf.io.gfile.makedirs(model_dir)
     with lock.sole_trainer(model_dir), signals.StopRequest() as stop:
         run = _Run(config, data, model_dir, distribution)
@@ -139,8 +142,6 @@ class _Run:
         if memory is not None:
             self._memory = memory
         elif init_from is not None:
-            resume.check_fits_weights(model_dirs.read_config(init_from), self._config, init_from)
-            self._data.check_vocabulary(init_from)
             model_dirs.restore_weights(init_from, self._model)
             logging.info("starting from the weights of %s", init_from)
         model_dirs.describe(self._model_dir, self._config, self._data.tokenizer)

@@ -1,0 +1,106 @@
+"""Tests of scripts/evaluate.py, run as a user runs it."""
+
+import json
+import math
+
+import pytest
+from absl.testing import absltest, parameterized
+
+import trained
+from txl_tf import model_dir as model_dirs
+from txl_tf.data.batches import Batches
+from txl_tf.inference import evaluate
+
+FIELDS = [
+    "split",
+    "targets",
+    "scored",
+    "nats_per_token",
+    "perplexity",
+    "bits_per_byte",
+    "bits_per_character",
+]
+
+
+@pytest.mark.slow
+class EvaluateProgramTest(parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.folder = absltest.TestCase().create_tempdir().full_path
+        cls.data_dir = trained.prepare_data(cls.folder)
+        cls.model_dir = trained.describe(cls.folder, cls.data_dir)
+
+    def evaluate(self, *flags, code=0):
+        dirs = (f"--model_dir={self.model_dir}", f"--data_dir={self.data_dir}")
+        return trained.run("evaluate", *dirs, *flags, code=code)
+
+    def expected(self, layout="contiguous", batch_size=3, segment_len=8, **lengths):
+        model = model_dirs.load(self.model_dir).model.with_lengths(**lengths)
+        batches = Batches(
+            self.data_dir,
+            "valid",
+            batch_size=batch_size,
+            segment_len=segment_len,
+            mode="eval",
+            layout=layout,
+        )
+        return evaluate.evaluate(model, batches)
+
+    def test_last_line_is_the_result(self):
+        stdout, stderr = self.evaluate()
+        self.assertLen(stdout.splitlines(), 1)
+        found = json.loads(stdout)
+        self.assertContainsSubset(FIELDS, found)
+        self.assertEqual((found["split"], found["step"]), ("valid", 7))
+        self.assertEqual(found["targets"], len(trained.TEXT.encode()) - 1)
+        self.assertEqual(found["scored"], found["targets"])
+        self.assertAlmostEqual(found["nats_per_token"], self.expected().nats_per_token, places=5)
+        self.assertEqual(found["bits_per_byte"], found["nats_per_token"] / math.log(2))
+        self.assertIn("devices: ", stderr)
+
+    def test_flags_change_lengths_batches_and_layout(self):
+        flags = ("--mem_len=2", "--clamp_len=5", "--attention_span=6", "--batch_size=2")
+        found = trained.last_json(self.evaluate(*flags, "--segment_len=5", "--layout=reference")[0])
+        expected = self.expected("reference", 2, 5, mem_len=2, clamp_len=5, attention_span=6)
+        self.assertAlmostEqual(found["nats_per_token"], expected.nats_per_token, places=5)
+        self.assertEqual(found["scored"], expected.scored)
+        self.assertLess(found["scored"], found["targets"])
+
+    def test_no_memory_and_bfloat16(self):
+        found = trained.last_json(self.evaluate("--mem_len=0", "--precision=bfloat16")[0])
+        expected = self.expected(mem_len=0)
+        self.assertAlmostEqual(found["nats_per_token"] / expected.nats_per_token, 1.0, delta=0.02)
+
+    @parameterized.parameters(
+        (("--split=dev",), 1, "unknown split 'dev'; choose from train, valid"),
+        (("--batch_size=5000",), 1, "pairs"),
+        (("--mem_len=none",), 1, "mem_len must be a whole number, got None"),
+        (("--attention_span=0",), 2, "attention_span must be at least 1, got 0"),
+        (("--segment_len=x",), 2, "segment_len must be a whole number or none, got 'x'"),
+        (("--set=model.num_layers=4",), 2, "--set must change a setting of eval here"),
+        (("--checkpoint=best",), 1, "must hold a checkpoint in best"),
+        (("--checkpoint=newest",), 2, "checkpoint"),
+        (("--model_dir=nowhere",), 1, "model_dir must hold a config.json"),
+        (("--data_dir=nowhere",), 1, "data_dir must hold metadata.json"),
+    )
+    def test_wrong_flags(self, flags, code, message):
+        stdout, stderr = self.evaluate(*flags, code=code)
+        self.assertEmpty(stdout)
+        self.assertIn(message, stderr.splitlines()[-1])
+        self.assertNotIn("Traceback", stderr)
+
+    def test_data_of_another_vocabulary(self):  # AC16
+        other = trained.prepare_data(self.create_tempdir().full_path, "word")
+        same_size = trained.prepare_data(
+            self.create_tempdir().full_path, options={"drop_newlines": True}
+        )
+        _, stderr = self.evaluate(f"--data_dir={other}", code=1)
+        self.assertRegex(stderr.splitlines()[-1], r"vocab_size must be the data's \d+, got 256")
+        _, stderr = self.evaluate(f"--data_dir={same_size}", code=1)
+        message = r"vocabulary must be the data's \(checksum \w{12}\), got another .*\w{12}"
+        self.assertRegex(stderr.splitlines()[-1], message)
+
+
+if __name__ == "__main__":
+    absltest.main()

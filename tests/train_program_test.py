@@ -1,0 +1,212 @@
+"""scripts/train.py as users run it: progress, results, resumes after any end, one-line errors."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from absl.testing import absltest, parameterized
+
+import helpers
+import journal_test
+import loop_test
+from txl_tf import model_dir
+
+_ENVIRONMENT = os.environ | {"PYTHONPATH": f"{helpers.ROOT / 'scripts'}{os.pathsep}{helpers.ROOT}"}
+_SETTINGS = {  # 8 steps and their validation take no time; starting the program does
+    "model.num_layers": 1,
+    "model.d_model": 8,
+    "model.num_heads": 2,
+    "model.head_dim": 4,
+    "model.d_inner": 16,
+    "model.mem_len": 4,
+    "model.dropout": 0.2,
+    "train.warmup_steps": 6,
+    "train.log_every": 1,
+    "train.eval_every": 4,
+    "train.checkpoint_every": 4,
+}
+
+
+def flags_of(**train):
+    """The flags of a run, with changes to its train section."""
+    settings = _SETTINGS | {f"train.{name}": value for name, value in train.items()}
+    shorthands = ["--batch_size=4", "--segment_len=5", "--nojit"]
+    return [*(f"--set={path}={value}" for path, value in settings.items()), *shorthands]
+
+
+_FLAGS = flags_of(train_steps=8)
+
+
+class TrainProgramTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = helpers.temp_dir(self)
+        self.data = helpers.write_data(self.folder / "data")
+
+    def path(self, name="run"):
+        return str(self.folder / name)
+
+    def start(self, *flags, name="run"):
+        command = [sys.executable, str(helpers.ROOT / "scripts" / "train.py")]
+        command += [f"--data_dir={self.data}", f"--model_dir={self.path(name)}", *flags]
+        process = subprocess.Popen(
+            command,
+            env=_ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def run_to_end(self, *flags, name="run", code=0):
+        """The result and the log of a whole run."""
+        process = self.start(*flags, name=name)
+        out, log = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, code, log)
+        self.assertNotIn("Traceback", log)
+        lines = out.splitlines()
+        return (json.loads(lines[-1]) if lines else None), log
+
+    def wait_for(self, name, step):
+        """Waits until a checkpoint of at least this step is there."""
+        folder = os.path.join(self.path(name), model_dir.CHECKPOINTS)
+        for _ in range(3000):
+            prefixes = model_dir.checkpoints(folder)
+            if prefixes and model_dir.step_of(prefixes[0]) >= step:
+                return
+            time.sleep(0.02)
+        self.fail(f"no checkpoint of step {step}")
+
+
+@pytest.mark.slow
+class ResumeTest(TrainProgramTest):
+    def test_eight_steps_equal_four_and_four_in_a_new_process(self):
+        """The second half knows two folders and no flag; the newest checkpoint is damaged."""
+        result, log = self.run_to_end(*_FLAGS, name="whole")
+        self.assertEqual(result["step"], 8)
+        self.assertEqual(result["model_dir"], self.path("whole"))
+        self.assertEqual(result["valid"]["scored"], 59)
+        self.assertAlmostEqual(
+            result["valid"]["bits_per_character"], result["valid"]["nats_per_token"] / np.log(2)
+        )
+        for line in (r"devices: ", r"step=1 nats=.* first_step_s=", r"step=8 .*seconds_left=0"):
+            self.assertRegex(log, line)
+
+        shutil.copytree(self.path("whole"), self.path("half"))
+        shutil.rmtree(os.path.join(self.path("half"), "tensorboard"))
+        os.remove(os.path.join(self.path("half"), "checkpoints/ckpt-8.data-00000-of-00001"))
+        result, log = self.run_to_end(name="half")
+        self.assertEqual(result["step"], 8)
+        self.assertRegex(log, "ckpt-8 is damaged")
+        self.assertRegex(log, "going on from .*ckpt-4")
+        loop_test.check_same(
+            self,
+            loop_test.contents(self.path("half"), 8),
+            loop_test.contents(self.path("whole"), 8),
+        )
+        whole, half = (
+            journal_test.curve(os.path.join(self.path(name), "tensorboard/train"))
+            for name in ("whole", "half")
+        )
+        for step in range(5, 9):
+            for name in ("nats", "lr", "gradient_norm"):
+                self.assertEqual(half[name, step], whole[name, step])
+        self.assertNotIn(("nats", 4), half)
+
+    def test_is_saved_and_goes_on_after_sigterm(self):
+        """Exit code 75 asks to be run again; a second trainer is refused meanwhile."""
+        flags = flags_of(train_steps=100_000, eval_every="none", checkpoint_every=100_000)
+        process = self.start(*flags)
+        for line in process.stderr:
+            if "step=2 " in line:
+                break
+        _, log = self.run_to_end(*flags, code=1)
+        self.assertRegex(log, "train: error: model_dir must have one trainer at a time, got .*")
+        process.send_signal(signal.SIGTERM)
+        out, log = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 75)
+        self.assertRegex(log, "SIGTERM: saving after this step, then stopping")
+        stopped = json.loads(out.splitlines()[-1])
+        self.assertEqual(stopped["stopped_by"], "SIGTERM")
+        self.assertEqual(model_dir.load(self.path(), "latest").step, stopped["step"])
+        result, log = self.run_to_end(f"--train_steps={stopped['step'] + 2}")
+        self.assertEqual(result["step"], stopped["step"] + 2)
+        self.assertRegex(log, f"going on from .*ckpt-{stopped['step']}")
+
+    def test_kill_9_at_any_moment_loses_nothing(self):
+        """Saves at every second step, so that kills fall into saves; ends as if undisturbed."""
+        flags = flags_of(train_steps=400, checkpoint_every=2, eval_every=20)
+        self.run_to_end(*flags, name="whole")
+        draw = random.Random(7)
+        for kill in range(3):
+            process = self.start(*flags, name="killed")
+            self.wait_for("killed", step=2 + 60 * kill)
+            time.sleep(draw.uniform(0.0, 0.5))
+            process.kill()
+            process.communicate()
+        self.run_to_end(*flags, name="killed")
+        loop_test.check_same(
+            self,
+            loop_test.contents(self.path("killed"), 400),
+            loop_test.contents(self.path("whole"), 400),
+        )
+        bests = [model_dir.load(self.path(name), "best") for name in ("killed", "whole")]
+        self.assertEqual(bests[0].step, bests[1].step)
+
+
+@pytest.mark.slow
+class RefusalTest(TrainProgramTest):
+    def check_refused(self, code, message, *flags):
+        before = sorted(os.listdir(self.folder))
+        process = self.start(*flags)
+        out, log = process.communicate(timeout=120)
+        self.assertEqual((process.returncode, out), (code, ""))
+        errors = [line for line in log.splitlines() if line.startswith("train: ")]
+        self.assertLen(errors, 1, log)
+        self.assertRegex(errors[0], message)
+        self.assertNotIn("Traceback", log)
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+    @parameterized.parameters(
+        (1, "vocab_size must be the data's 11, got 12", "--set=model.vocab_size=12"),
+        (2, r"cutoffs must lie below vocab_size 11, got \(4, 20\)", "--set=model.cutoffs=4,20"),
+        (2, "train.batch_size is given twice", "--batch_size=4", "--set=train.batch_size=4"),
+        (2, "--segment_len=0: .*segment_len must be at least 1, got 0", "--segment_len=0"),
+        (2, "unknown setting model.num_layer; choose from", "--set=model.num_layer=3"),
+        (2, "strategy", "--strategy=mirrored"),
+        (1, "model_dir must hold a config.json .* got nowhere", *_FLAGS, "--init_from=nowhere"),
+    )
+    def test_names_the_thing_and_the_value(self, code, message, *flags):
+        self.check_refused(code, message, *flags)
+
+    def test_a_folder_without_data(self):
+        self.data = self.folder / "nowhere"
+        self.check_refused(1, "data_dir must hold metadata.json, got '.*nowhere'")
+
+    def test_a_damaged_shard(self):
+        shard = next(self.data.glob("train-00001*"))
+        shard.write_bytes(shard.read_bytes()[:-5])
+        process = self.start(*_FLAGS)
+        out, log = process.communicate(timeout=120)
+        self.assertEqual((process.returncode, out), (1, ""))
+        self.assertRegex(log.splitlines()[-1], "train: error: .*train-00001-of-00004.tfrecord")
+
+    def test_another_model_in_a_model_dir(self):
+        self.run_to_end(*_FLAGS)
+        self.check_refused(
+            1, "model.num_layers must stay 1 in .*run, got 2", "--set=model.num_layers=2"
+        )
+        self.check_refused(1, "model.num_layers must stay 1 in .*run, got 4", "--preset=tiny")
+
+
+if __name__ == "__main__":
+    absltest.main()
