@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
-import model_dir_test
+import run_files
 from txl_tf import model_dir
 from txl_tf.config import TrainConfig
 from txl_tf.models.memory import Memory
@@ -90,13 +90,13 @@ class CheckpointsTest(parameterized.TestCase):
         self.assertCountEqual(names, ["ckpt-4.index", "ckpt-6.index"])
         self.check_equal(self.restore(), state)
 
-    @parameterized.parameters(*model_dir_test.DAMAGES)
+    @parameterized.parameters(*run_files.DAMAGES)
     def test_falls_back_from_damage_and_says_so(self, how):
         earlier = State(self.path, seed=4)
         earlier.checkpoints.save(earlier.memory)
         later = State(self.path, seed=8)
         prefix = later.checkpoints.save(later.memory)
-        model_dir_test.damage(prefix, how)
+        run_files.damage(prefix, how)
         with self.assertLogs(level="WARNING") as logs:
             found = self.restore()
         self.check_equal(found, earlier)
@@ -128,7 +128,7 @@ class CheckpointsTest(parameterized.TestCase):
         state.checkpoints.save(state.memory)
         state.checkpoints.save_best(1.25)
         prefix = os.path.join(self.path, model_dir.BEST, "ckpt-4")
-        model_dir_test.damage(prefix, "data removed")
+        run_files.damage(prefix, "data removed")
         with self.assertLogs(level="WARNING") as logs:
             found = self.restore()
         self.assertRegex(logs.output[0], "best/ckpt-4 is damaged")

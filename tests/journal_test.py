@@ -1,13 +1,13 @@
 """What a run tells: means over real tokens, honest rates, curves, and what is no number."""
 
 import math
-import pathlib
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
+import run_files
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.training.journal import Journal, NonFiniteError
 from txl_tf.training.step import Metrics
@@ -16,16 +16,6 @@ from txl_tf.training.summaries import Summaries
 
 def metrics(nats, tokens=10, gradient_norm=1.0):
     return Metrics(*map(tf.constant, (nats, float(tokens), 0.5, gradient_norm)))
-
-
-def curve(folder):
-    """All points of the event files in a folder: {(name, step): value}."""
-    found = {}
-    for path in sorted(pathlib.Path(folder).glob("events*")):
-        for event in tf.compat.v1.train.summary_iterator(str(path)):
-            for value in event.summary.value:
-                found[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
-    return found
 
 
 class JournalTest(parameterized.TestCase):
@@ -132,7 +122,9 @@ class JournalTest(parameterized.TestCase):
         )
         line, _ = self.told(journal.tell_validation, 1, valid)
         self.assertEqual(line, "step=1 valid: nats=3 bits_per_byte=4.328 scored=9")
-        train, valid = (curve(self.path / "tensorboard" / name) for name in ("train", "valid"))
+        train, valid = (
+            run_files.curve(self.path / "tensorboard" / name) for name in ("train", "valid")
+        )
         self.assertEqual(train["nats", 1], 2.0)
         self.assertEqual(train["lr", 1], 0.5)
         np.testing.assert_allclose(train["bits_per_byte", 1], 2 / math.log(2), rtol=1e-6)

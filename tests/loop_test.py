@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
+import run_files
 from txl_tf import model_dir
 from txl_tf.config import Config, TrainConfig, override_all
 from txl_tf.data.batches import Batches
@@ -64,24 +65,6 @@ class Recorder:
         return recorded
 
 
-def contents(path, step):
-    """All arrays of a checkpoint, but for TensorFlow's own."""
-    prefix = os.path.join(path, model_dir.CHECKPOINTS, f"ckpt-{step}")
-    reader = tf.train.load_checkpoint(prefix)
-    names = [n for n in reader.get_variable_to_shape_map() if n.split("/")[0] in PARTS]
-    return {name: reader.get_tensor(name) for name in names}
-
-
-PARTS = ("weights", "optimizer", "memory")
-
-
-def check_same(test, found, expected):
-    test.assertEqual(found.keys(), expected.keys())
-    test.assertEqual({name.split("/")[0] for name in found}, set(PARTS))
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
 class RunTest(parameterized.TestCase):
     def setUp(self):
         super().setUp()
@@ -123,7 +106,11 @@ class ResumeTest(RunTest):
         np.testing.assert_array_equal(second.first_ids, whole.first_ids[4:])
         for ours, theirs in zip(second.memory.states, whole.memory.states, strict=True):
             np.testing.assert_array_equal(ours, theirs)
-        check_same(self, contents(self.path("halves"), 8), contents(self.path("whole"), 8))
+        run_files.check_same(
+            self,
+            run_files.contents(self.path("halves"), 8),
+            run_files.contents(self.path("whole"), 8),
+        )
         self.assertEqual(whole.rates[0], 0.0)
         self.assertGreater(np.ptp(whole.nats), 0.01)
 
@@ -134,13 +121,13 @@ class ResumeTest(RunTest):
         self.train(config(*changes), "whole")
         state = model_dir.checkpoints(os.path.join(self.path("whole"), model_dir.CHECKPOINTS))
         self.assertEqual([model_dir.step_of(prefix) for prefix in state], [12, 9])
-        expected = contents(self.path("whole"), 12)
+        expected = run_files.contents(self.path("whole"), 12)
         for prefix in tf.io.gfile.glob(f"{state[0]}.*"):
             os.remove(prefix)  # so the one of step 9 is the newest whole one
         again = Recorder(self)
         self.train(config(*changes), "whole")
         self.assertEqual(again.nats, whole.nats[9:])
-        check_same(self, contents(self.path("whole"), 12), expected)
+        run_files.check_same(self, run_files.contents(self.path("whole"), 12), expected)
         batches = Batches(self.data, "train", batch_size=ROWS, segment_len=TOKENS)
         self.assertEqual(batches.steps_per_epoch, 10)
 
@@ -175,6 +162,8 @@ class OutcomeTest(RunTest):
         self.assertEqual(model_dir.load(self.path(), "latest").step, 8)
         self.assertRegex(told, r"step=1 nats=\S+ bits_per_character=\S+ lr=3 .* first_step_s=")
         self.assertRegex(told, r"step=8 nats=\S+ .* tokens_per_s=\S+ seconds_left=0")
+        self.assertRegex(told, r"parameters=\d+ steps_per_epoch=10 pairs_dropped=3\n")
+        self.assertRegex(told, r"Config\(model=.* d_model=8, .*train_steps=8, ")
         tokenizer = model_dir.load(self.path()).tokenizer
         self.assertEqual(tokenizer.decode([0, 1]), "ab")
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
+import run_files
 from txl_tf import model_dir
 from txl_tf.config import Config, TrainConfig
 from txl_tf.data import tokenizers
@@ -14,32 +15,6 @@ from txl_tf.data.tokenizers import ByteTokenizer
 from txl_tf.models.transformer_xl import TransformerXL
 
 CONFIG = Config(model=helpers.tiny_config(), train=TrainConfig(seed=7))
-
-
-def damage(prefix, how):
-    """Spoils the checkpoint files under `prefix`."""
-    data, index = f"{prefix}.data-00000-of-00001", f"{prefix}.index"
-    if how == "data removed":
-        os.remove(data)
-    elif how == "index removed":
-        os.remove(index)
-    elif how == "index cut":
-        os.truncate(index, os.path.getsize(index) // 2)
-    elif how == "index empty":
-        os.truncate(index, 0)
-    elif how == "data cut":
-        os.truncate(data, os.path.getsize(data) // 2)
-    elif how == "byte flipped":
-        with open(data, "r+b") as file:
-            file.seek(os.path.getsize(data) // 2)
-            byte = file.read(1)[0]
-            file.seek(-1, os.SEEK_CUR)
-            file.write(bytes([byte ^ 255]))
-    else:
-        raise ValueError(how)
-
-
-DAMAGES = ("data removed", "index removed", "index cut", "index empty", "data cut", "byte flipped")
 
 
 class ModelDirTest(parameterized.TestCase):
@@ -96,12 +71,12 @@ class ModelDirTest(parameterized.TestCase):
         self.assertGreater(difference.max(), 0.0)
         self.assertLess(difference.max(), 0.5)
 
-    @parameterized.parameters(*DAMAGES)
+    @parameterized.parameters(*run_files.DAMAGES)
     def test_falls_back_from_a_damaged_checkpoint_and_says_so(self, how):
         model_dir.describe(self.path, CONFIG, ByteTokenizer())
         earlier = self.save(4, seed=1)
         self.save(8, seed=2)
-        damage(os.path.join(self.path, model_dir.CHECKPOINTS, "ckpt-8"), how)
+        run_files.damage(os.path.join(self.path, model_dir.CHECKPOINTS, "ckpt-8"), how)
         with self.assertLogs(level="WARNING") as logs:
             self.check_loads(earlier, 4)
         self.assertRegex(logs.output[0], "checkpoint .*ckpt-8 is damaged: .")
@@ -110,7 +85,7 @@ class ModelDirTest(parameterized.TestCase):
     def test_damage_of_all_is_an_error_that_names_them(self):
         model_dir.describe(self.path, CONFIG, ByteTokenizer())
         self.save(4, seed=1)
-        damage(os.path.join(self.path, model_dir.CHECKPOINTS, "ckpt-4"), "data cut")
+        run_files.damage(os.path.join(self.path, model_dir.CHECKPOINTS, "ckpt-4"), "data cut")
         with self.assertRaisesRegex(ValueError, "hold an undamaged checkpoint, got .*ckpt-4"):
             model_dir.load(self.path)
 

@@ -145,7 +145,12 @@ class _Run:
             model_dirs.restore_weights(init_from, self._model)
             logging.info("starting from the weights of %s", init_from)
         model_dirs.describe(self._model_dir, self._config, self._data.tokenizer)
-        logging.info("parameters=%d", self._model.count_params())
+        reader = self._data.train
+        logging.info("%s", self._config)
+        logging.info(
+            "parameters=%d steps_per_epoch=%d pairs_dropped=%d",
+            *(self._model.count_params(), reader.steps_per_epoch, reader.dropped),
+        )
 
     def go_on(self, stop: signals.StopRequest) -> Result:
         """Trains to the end, or until `stop` has a name."""

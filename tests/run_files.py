@@ -1,0 +1,55 @@
+"""What tests ask of the files of a run: their contents, their curves, and damage to them."""
+
+import os
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf import model_dir
+
+PARTS = ("weights", "optimizer", "memory")
+DAMAGES = ("data removed", "index removed", "index cut", "index empty", "data cut", "byte flipped")
+
+
+def contents(path, step):
+    """All arrays of a checkpoint of a model_dir, but for TensorFlow's own."""
+    prefix = os.path.join(path, model_dir.CHECKPOINTS, f"ckpt-{step}")
+    reader = tf.train.load_checkpoint(prefix)
+    names = [n for n in reader.get_variable_to_shape_map() if n.split("/")[0] in PARTS]
+    return {name: reader.get_tensor(name) for name in names}
+
+
+def check_same(test, found, expected):
+    """Holds two `contents` to be equal to the last bit, and complete."""
+    test.assertEqual(found.keys(), expected.keys())
+    test.assertEqual({name.split("/")[0] for name in found}, set(PARTS))
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def curve(folder):
+    """All points of the event files in a folder: {(name, step): value}."""
+    found = {}
+    for path in sorted(pathlib.Path(folder).glob("events*")):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                found[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
+    return found
+
+
+def damage(prefix, how):
+    """Spoils the files of a checkpoint; `how` is one of `DAMAGES`."""
+    data, index = f"{prefix}.data-00000-of-00001", f"{prefix}.index"
+    path = index if how.startswith("index") else data
+    size = os.path.getsize(path)
+    if how.endswith("removed"):
+        os.remove(path)
+    elif how.endswith("cut"):
+        os.truncate(path, size // 2)
+    elif how.endswith("empty"):
+        os.truncate(path, 0)
+    else:
+        content = bytearray(pathlib.Path(path).read_bytes())
+        content[size // 2] ^= 255
+        pathlib.Path(path).write_bytes(content)
