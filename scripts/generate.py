@@ -169,7 +169,7 @@ def _print_all(found: list[list[Continuation]]) -> None:
             if _JSON.value:
                 told = {"prompt": continuation.prompt, "sample": sample}
                 told |= dataclasses.asdict(continuation)
-                print(json.dumps(told, ensure_ascii=False))
+                print(json.dumps(told))
                 continue
             if not alone:
                 log_prob = continuation.log_prob

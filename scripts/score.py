@@ -48,9 +48,10 @@ def main(argv: list[str]) -> None:
         if _PER_LINE.value:
             scores = scorer.score_each(score.lines(reader.pieces()), summary=_SUMMARY.value)
         else:
-            scores = iter([scorer.score_pieces(reader.pieces(), summary=_SUMMARY.value)])
+            whole = scorer.score_pieces(reader.pieces(), summary=_SUMMARY.value, name=source.name)
+            scores = iter([whole])
         for found in scores:
-            print(json.dumps(found.to_dict(), ensure_ascii=False))
+            print(json.dumps(found.to_dict()))
 
 
 def _source() -> text.Source:

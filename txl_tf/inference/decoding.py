@@ -88,7 +88,7 @@ class Session:
     """Rows of ids that a model reads and writes in turns, with all it has read in its state.
 
     What a row writes follows from its ids, the seed and its sample's number (see `branch`), not
-    from its neighbours, nor from how reading and writing are cut into calls of any size.
+    from its neighbours, nor from how its writing is cut into calls.
 
     Args:
       decoder: a Decoder.

@@ -92,13 +92,15 @@ class Scorer:
         data = content.encode("utf-8") if isinstance(content, str) else content
         return self.score_pieces([text.Piece(data)])
 
-    def score_pieces(self, pieces: Iterable[text.Piece], *, summary: bool = False) -> Score:
+    def score_pieces(
+        self, pieces: Iterable[text.Piece], *, summary: bool = False, name: str = "text"
+    ) -> Score:
         """Scores one text that comes in pieces, as a `text.Reader` yields them.
 
         A `summary` takes the same memory for any length; else the answer grows with the text.
 
         Raises:
-          ValueError: it has no tokens, or cannot be read.
+          ValueError: it has no tokens, or cannot be read; the message begins with `name`.
         """
         count = _Count()
         ids: list[np.ndarray] = []
@@ -109,7 +111,7 @@ class Scorer:
                 ids.append(encoding.ids)
                 log_probs.append(-nll)
         if not count.tokens:
-            raise ValueError("text must hold a token, got none")
+            raise ValueError(f"{name} must hold a token, got none")
         if summary:
             return count.score()
         return count.score(self._symbols(np.concatenate(ids)), np.concatenate(log_probs))
