@@ -240,7 +240,7 @@ class WordTest(parameterized.TestCase):
         word = learn("word", content, end_of_line=end_of_line)
         self.assertEqual(word.decode(word.encode(content, complete=False)), content)
 
-    def test_long_text_is_worked_on_in_blocks(self):
+    def test_long_text_equals_a_plain_loop(self):
         content = prepared.text(100_000)
         for mark, end, begin in (("eos", "<eos>", ""), ("boundary", "<S>", "<S>")):
             word = learn("word", content, end_of_line=mark)

@@ -8,6 +8,8 @@ from concurrent import futures
 from concurrent.futures import process
 from typing import Any, TypeVar
 
+import numpy as np
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -28,6 +30,7 @@ def ordered_map(
       OSError: a worker was killed. Exceptions of the task come through as they are.
     """
     if num_workers == 1:
+        _keep_freed_memory()
         yield from map(task, items)
         return
     context = multiprocessing.get_context("spawn")
@@ -46,9 +49,20 @@ def ordered_map(
         pool.shutdown(cancel_futures=True)
 
 
+def _keep_freed_memory() -> None:
+    """Saves a fifth of the time where each item needs many arrays of megabytes.
+
+    glibc gives memory back to the system, which clears it when it is asked for again, if more is
+    free than twice the largest block that was freed before. So one of 31 MB, which is never
+    touched, is freed first. Above 32 MB it would not count.
+    """
+    np.empty(31 << 20, np.uint8)
+
+
 def _start(task: Callable[[Any], Any]) -> None:
     global _task
     _task = task
+    _keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
 
 
