@@ -1,5 +1,12 @@
-"""What absltest's own runner does before the tests, for pytest."""
+"""What pytest needs that absltest.main does for a test run as a program."""
 
-from absl import flags
+import pytest
+from absl import flags, logging
 
 flags.FLAGS.mark_as_parsed()  # else create_tempdir and every flag refuse to be read
+
+
+@pytest.fixture(autouse=True)
+def logs_from_info_on():
+    """Tests read the log; whatever ran before in this process may have silenced it."""
+    logging.set_verbosity(logging.INFO)
