@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from txl_tf.config import TransformerXLConfig
+
 
 class Parameter(NamedTuple):
     """One of the original's parameters and the weights of ours that it fills."""
@@ -15,6 +17,37 @@ class Parameter(NamedTuple):
     shape: tuple[int, ...]
     weights: tuple[Any, ...]  # Keras variables
     cut: Callable[[np.ndarray], list[np.ndarray]]  # its value -> a value for each of them
+
+
+def config_from_hparams(
+    hparams: Mapping[str, Any], *, span: int, **own: Any
+) -> TransformerXLConfig:
+    """The architecture of the flags that both originals have, by the names they give them.
+
+    Args:
+      hparams: the flags' values.
+      span: keys that a query sees where `same_length` is on.
+      **own: fields in which the originals differ.
+    """
+    clamp_len = hparams["clamp_len"]
+    return TransformerXLConfig(
+        vocab_size=hparams["n_token"],
+        num_layers=hparams["n_layer"],
+        d_model=hparams["d_model"],
+        num_heads=hparams["n_head"],
+        head_dim=hparams["d_head"],
+        d_inner=hparams["d_inner"],
+        mem_len=hparams["mem_len"],
+        d_embed=hparams["d_embed"],
+        cutoffs=tuple(hparams["cutoffs"]),
+        div_val=hparams["div_val"],
+        tie_projections=tuple(hparams["tie_projs"]),
+        dropout=hparams["dropout"],
+        attention_dropout=hparams["dropatt"],
+        clamp_len=clamp_len if clamp_len > 0 else None,
+        attention_span=span if hparams["same_length"] else None,
+        **own,
+    )
 
 
 def parameters(model) -> dict[str, Parameter]:

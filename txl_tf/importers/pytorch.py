@@ -23,25 +23,11 @@ def config_from_hparams(hparams: Mapping[str, Any]) -> TransformerXLConfig:
     """
     if hparams["attn_type"] != 0:
         raise ValueError(f"attn_type must be 0 (the paper's attention), got {hparams['attn_type']}")
-    clamp_len = hparams["clamp_len"]
-    return TransformerXLConfig(
-        vocab_size=hparams["n_token"],
-        num_layers=hparams["n_layer"],
-        d_model=hparams["d_model"],
-        num_heads=hparams["n_head"],
-        head_dim=hparams["d_head"],
-        d_inner=hparams["d_inner"],
-        mem_len=hparams["mem_len"],
-        d_embed=hparams["d_embed"],
-        cutoffs=tuple(hparams["cutoffs"]),
-        div_val=hparams["div_val"],
-        tie_projections=tuple(hparams["tie_projs"]),
+    return original.config_from_hparams(
+        hparams,
+        span=hparams["mem_len"],
         pre_norm=hparams["pre_lnorm"],
-        dropout=hparams["dropout"],
-        attention_dropout=hparams["dropatt"],
-        clamp_len=clamp_len if clamp_len > 0 else None,
         layer_norm_epsilon=1e-5,
-        attention_span=hparams["mem_len"] if hparams["same_length"] else None,
     )
 
 

@@ -19,27 +19,12 @@ def config_from_hparams(hparams: Mapping[str, Any]) -> TransformerXLConfig:
     Its LayerNorm has epsilon 1e-12, its initial memory is of zeros that take attention mass, and
     its `same_length` lets a query see mem_len + 1 keys.
     """
-    tied = hparams["tie_projs"]
-    clamp_len = hparams["clamp_len"]
-    return TransformerXLConfig(
-        vocab_size=hparams["n_token"],
-        num_layers=hparams["n_layer"],
-        d_model=hparams["d_model"],
-        num_heads=hparams["n_head"],
-        head_dim=hparams["d_head"],
-        d_inner=hparams["d_inner"],
-        mem_len=hparams["mem_len"],
-        d_embed=hparams["d_embed"],
-        cutoffs=tuple(hparams["cutoffs"]),
-        div_val=hparams["div_val"],
+    return original.config_from_hparams(
+        hparams,
+        span=hparams["mem_len"] + 1,
         untie_biases=hparams["untie_r"],
-        tie_projections=tuple(tied),
         project_same_dim=hparams["proj_same_dim"],
-        dropout=hparams["dropout"],
-        attention_dropout=hparams["dropatt"],
-        clamp_len=clamp_len if clamp_len > 0 else None,
         layer_norm_epsilon=1e-12,
-        attention_span=hparams["mem_len"] + 1 if hparams["same_length"] else None,
         attend_to_initial_zeros=True,
     )
 
