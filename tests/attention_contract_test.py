@@ -18,11 +18,11 @@ def draw(*shape, seed=0):
 def inputs(rows=2, queries=3, keys=5, heads=2, width=4):
     """content_query, position_query, keys, values, encodings."""
     return [
-        draw(rows, queries, heads, width, seed=1),
-        draw(rows, queries, heads, width, seed=2),
-        draw(rows, keys, heads, width, seed=3),
-        draw(rows, keys, heads, width, seed=4),
-        draw(keys, heads, width, seed=5),
+        draw(rows, heads, queries, width, seed=1),
+        draw(rows, heads, queries, width, seed=2),
+        draw(rows, heads, keys, width, seed=3),
+        draw(rows, heads, keys, width, seed=4),
+        draw(heads, keys, width, seed=5),
     ]
 
 
@@ -38,18 +38,18 @@ class AttentionContractTest(parameterized.TestCase):
     def test_the_future_does_not_leak(self, spec):
         core, arrays = specs.build(ATTENTION, spec), inputs()
         before = np.array(core(*arrays, visibility=visibility()))
-        arrays[2][:, -1] += 1.0  # only the last query may see the last key
-        arrays[3][:, -1] += 1.0
+        arrays[2][:, :, -1] += 1.0  # only the last query may see the last key
+        arrays[3][:, :, -1] += 1.0
         after = np.array(core(*arrays, visibility=visibility()))
-        np.testing.assert_array_equal(after[:, :-1], before[:, :-1])
-        self.assertGreater(np.abs(after[:, -1] - before[:, -1]).max(), 1e-3)
+        np.testing.assert_array_equal(after[:, :, :-1], before[:, :, :-1])
+        self.assertGreater(np.abs(after[:, :, -1] - before[:, :, -1]).max(), 1e-3)
 
     @parameterized.product(spec=tuple(SPECS.values()))
     def test_slots_that_hold_nothing_are_not_seen(self, spec):
         core, arrays = specs.build(ATTENTION, spec), inputs()
         before = np.array(core(*arrays, visibility=visibility()))
-        arrays[2][:, 0] += 1.0  # row 0 remembers this slot, row 1 does not
-        arrays[3][:, 0] += 1.0
+        arrays[2][:, :, 0] += 1.0  # row 0 remembers this slot, row 1 does not
+        arrays[3][:, :, 0] += 1.0
         after = np.array(core(*arrays, visibility=visibility()))
         np.testing.assert_array_equal(after[1], before[1])
         self.assertGreater(np.abs(after[0] - before[0]).max(), 1e-3)
@@ -93,19 +93,19 @@ class DenseAttentionTest(parameterized.TestCase):
 
 
 def by_hand(content, position, keys, values, encodings, remembered, span):
-    rows, queries, heads, width = content.shape
-    slots, result = keys.shape[1] - queries, np.zeros(content.shape)
-    for b, i, h in np.ndindex(rows, queries, heads):
+    rows, heads, queries, width = content.shape
+    slots, result = keys.shape[2] - queries, np.zeros(content.shape)
+    for b, h, i in np.ndindex(rows, heads, queries):
         scores, seen = [], []
         for j in range(slots - remembered[b], slots + i + 1):
             distance = slots + i - j
             if span is None or distance < span:
-                q_u, q_v = content[b, i, h].astype(float), position[b, i, h].astype(float)
-                score = q_u @ keys[b, j, h] + q_v @ encodings[len(encodings) - 1 - distance, h]
+                q_u, q_v = content[b, h, i].astype(float), position[b, h, i].astype(float)
+                score = q_u @ keys[b, h, j] + q_v @ encodings[h, slots + queries - 1 - distance]
                 scores.append(score / width**0.5)
-                seen.append(values[b, j, h])
+                seen.append(values[b, h, j])
         weights = np.exp(np.array(scores) - max(scores))
-        result[b, i, h] = weights / weights.sum() @ np.array(seen)
+        result[b, h, i] = weights / weights.sum() @ np.array(seen)
     return result
 
 

@@ -11,10 +11,10 @@ class AttentionCore(keras.layers.Layer):
     """What all cores share. A subclass writes `call` and lists its own options in `OPTIONS`.
 
     Shapes:
-      content_query, position_query: [B, T, H, K], the segment's queries plus u, and plus v.
-      keys, values: [B, S, H, K], of memory and segment, S = M + T.
-      encodings: [S, H, K], projected distances, farthest first.
-      returns [B, T, H, K].
+      content_query, position_query: [B, H, T, K], the segment's queries plus u, and plus v.
+      keys, values: [B, H, S, K], of memory and segment, S = M + T.
+      encodings: [H, S, K], projected distances, farthest first.
+      returns [B, H, T, K].
 
     Call arguments by keyword: `visibility` (a `masks.Visibility`) and `dropout_key` (None where
     nothing is dropped).

@@ -26,12 +26,12 @@ class DenseAttention(AttentionCore):
         visibility,
         dropout_key=None,
     ):
-        content = tf.einsum("bthk,bshk->bhts", content_query, keys)
-        position = tf.einsum("bthk,shk->bhts", position_query, encodings)
+        content = tf.einsum("bhtk,bhsk->bhts", content_query, keys)
+        position = tf.einsum("bhtk,hsk->bhts", position_query, encodings)
         shifted = positions.relative_shift(position)  # [B, H, T, S]
         scores = tf.cast(content, tf.float32) + tf.cast(shifted, tf.float32)
         scores *= content_query.shape[-1] ** -0.5
         _, _, num_queries, num_keys = shape_of(scores)
         visible = visibility.dense(num_queries, num_keys)  # [B, 1, T, S]
         weights = self.weigh(scores, visible, dropout_key)  # [B, H, T, S]
-        return tf.einsum("bhts,bshk->bthk", tf.cast(weights, values.dtype), values)
+        return tf.einsum("bhts,bhsk->bhtk", tf.cast(weights, values.dtype), values)

@@ -16,14 +16,14 @@ class Block(keras.layers.Layer):
     """Attention and feed-forward, each with a residual and a LayerNorm.
 
     The norm stands after the sum, as in the paper, or before each sub-layer (`pre_norm`); then it
-    is taken of memory and segment together, and the residual is the plain input.
+    is taken of memory and segment alike, and the residual is the plain input.
 
     Shapes:
       x: [B, T, D], the segment.
-      past: [B, M, D], this layer's memory, oldest first.
-      encodings: [S, D], sinusoids of the distances, farthest first, S = M + T.
+      past_keys, past_values: [B, H, M, K], `keys_values` of this layer's memory, oldest first.
+      encodings: [H, S, K], `encodings` of the distances, farthest first, S = M + T.
       content_bias, position_bias: [H, K], only where `own_biases` is off.
-      returns [B, T, D].
+      returns [B, T, D], and keys and values of memory and segment, [B, H, S, K] each.
 
     Args:
       config: the TransformerXLConfig fields that a layer needs, as keywords.
@@ -108,10 +108,19 @@ class Block(keras.layers.Layer):
         ):
             layer.build(shape)
 
+    def keys_values(self, x):
+        """What attention makes of this layer's inputs. [B, T, D] -> twice [B, H, T, K]."""
+        return self.attention.keys_values(self.attention_norm(x) if self.pre_norm else x)
+
+    def encodings(self, table):
+        """Projected sinusoids of distances. [S, D] -> [H, S, K]."""
+        return self.attention.encodings(table)
+
     def call(
         self,
         x,
-        past,
+        past_keys,
+        past_values,
         encodings,
         content_bias=None,
         position_bias=None,
@@ -119,14 +128,14 @@ class Block(keras.layers.Layer):
         visibility,
         dropout_key=None,
     ):
-        context = tf.concat([past, x], axis=1)  # [B, S, D]
-        query = x
-        if self.pre_norm:
-            context = self.attention_norm(context)
-            query = context[:, past.shape[1] :]
+        query = self.attention_norm(x) if self.pre_norm else x
+        new_keys, new_values = self.attention.keys_values(query)
+        keys = tf.concat([past_keys, new_keys], axis=2)  # [B, H, S, K]
+        values = tf.concat([past_values, new_values], axis=2)
         attended = self.attention(
             query,
-            context,
+            keys,
+            values,
             encodings,
             content_bias,
             position_bias,
@@ -139,7 +148,7 @@ class Block(keras.layers.Layer):
             self.feed_forward_norm(x) if self.pre_norm else x, dropout_key=dropout_key
         )
         x += dropouts.dropout(fed, self.dropout, dropout_key, self.site + 3)
-        return x if self.pre_norm else self.feed_forward_norm(x)
+        return x if self.pre_norm else self.feed_forward_norm(x), keys, values
 
     def get_config(self):
         return super().get_config() | self._own

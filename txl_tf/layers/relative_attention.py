@@ -11,10 +11,13 @@ from txl_tf.attention import ATTENTION
 class RelativeAttention(keras.layers.Layer):
     """Projections around an attention core: queries of the segment, keys of memory and segment.
 
+    Keys, values and encodings come in projected, by `keys_values` and `encodings` of this layer, so
+    that what does not change from call to call need not be projected anew.
+
     Shapes:
       x: [B, T, D], the segment.
-      context: [B, S, D], memory and segment, S = M + T.
-      encodings: [S, D], sinusoids of the distances, farthest first; dropped by the caller.
+      keys, values: [B, H, S, K], of memory and segment, S = M + T.
+      encodings: [H, S, K], projected distances, farthest first.
       content_bias, position_bias: [H, K], u and v, only where `own_biases` is off.
       returns [B, T, D]; the caller drops it and adds the residual.
 
@@ -71,10 +74,22 @@ class RelativeAttention(keras.layers.Layer):
             shape, keras.initializers.RandomNormal(stddev=self.init_std), name=name
         )
 
+    def keys_values(self, context):
+        """Keys and values of a memory or a segment. [B, S, D] -> twice [B, H, S, K]."""
+        kernels = (
+            tf.cast(kernel, context.dtype) for kernel in (self.key_kernel, self.value_kernel)
+        )
+        return tuple(tf.einsum("bsd,dhk->bhsk", context, kernel) for kernel in kernels)
+
+    def encodings(self, table):
+        """Projected sinusoids of distances. [S, D] -> [H, S, K]."""
+        return tf.einsum("sd,dhk->hsk", table, tf.cast(self.position_kernel, table.dtype))
+
     def call(
         self,
         x,
-        context,
+        keys,
+        values,
         encodings,
         content_bias=None,
         position_bias=None,
@@ -84,19 +99,17 @@ class RelativeAttention(keras.layers.Layer):
     ):
         if self.own_biases:
             content_bias, position_bias = self.content_bias, self.position_bias
-        query = tf.einsum("btd,dhk->bthk", x, self.query_kernel)
-        keys = tf.einsum("bsd,dhk->bshk", context, self.key_kernel)
-        values = tf.einsum("bsd,dhk->bshk", context, self.value_kernel)
+        query = tf.einsum("btd,dhk->bhtk", x, self.query_kernel)
         attended = self.attend(
-            query + content_bias,
-            query + position_bias,
+            query + content_bias[:, tf.newaxis],
+            query + position_bias[:, tf.newaxis],
             keys,
             values,
-            tf.einsum("sd,dhk->shk", encodings, self.position_kernel),
+            encodings,
             visibility=visibility,
             dropout_key=dropout_key,
-        )  # [B, T, H, K]
-        return tf.einsum("bthk,hkd->btd", attended, self.output_kernel)
+        )  # [B, H, T, K]
+        return tf.einsum("bhtk,hkd->btd", attended, self.output_kernel)
 
     def get_config(self):
         own = ("d_model", "num_heads", "head_dim", "core", "own_biases", "attention_dropout")

@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from txl_tf.ops.shapes import shape_of
+
 
 class Memory(NamedTuple):
     """The newest M inputs of every layer, and how many of them are real.
@@ -16,6 +18,18 @@ class Memory(NamedTuple):
     length: Any  # [B] int32: how many of the newest slots are valid
 
 
+class KeyValues(NamedTuple):
+    """What layers make of a `Memory`, kept in its place: the same results for fixed weights.
+
+    Nothing of a token that has been read is projected again. For inference: no gradient flows into
+    the weights that made it.
+    """
+
+    keys: tuple[Any, ...]  # L tensors [B, H, M, K], newest last
+    values: tuple[Any, ...]  # L tensors [B, H, M, K]
+    length: Any  # [B] int32: how many of the newest slots are valid
+
+
 def initial(batch_size, num_layers, mem_len, d_model, dtype, attend_to_zeros=False):
     """A memory of nothing; with `attend_to_zeros`, of M zero states that count as real."""
     states = tuple(tf.zeros([batch_size, mem_len, d_model], dtype) for _ in range(num_layers))
@@ -25,21 +39,32 @@ def initial(batch_size, num_layers, mem_len, d_model, dtype, attend_to_zeros=Fal
 def remember(past, new, lengths=None):
     """The newest M of past and new, cut off from the gradient.
 
-    Shapes:
-      past: [B, M, D].
-      new: [B, T, D].
-      lengths: [B] int32, how many of the T are real (the first ones); None is all.
-      returns [B, M, D].
+    Shapes: past [B, M, D], new [B, T, D], lengths as in `newest` -> [B, M, D].
     """
-    slots = past.shape[1]
     joined = tf.concat([past, new], axis=1)  # [B, M + T, D]
+    return tf.stop_gradient(newest(joined, past.shape[1], axis=1, lengths=lengths))
+
+
+def newest(joined, slots, axis, lengths=None):
+    """The last M real entries along `axis` of a memory of M slots with a segment behind it.
+
+    Shapes:
+      joined: [B, ..., M + T, ...], M + T on `axis`.
+      lengths: [B] int32, how many of the T are real (the first ones); None is all.
+      returns the same with M on `axis`.
+    """
+    shape = joined.shape.as_list()
+    shape[axis] = slots
     if lengths is None:
-        newest = joined[:, tf.shape(new)[1] :]  # not [-M:], which keeps all when M is 0
+        start = [0] * len(shape)
+        start[axis] = shape_of(joined)[axis] - slots
+        size = [-1] * len(shape)
+        size[axis] = slots
+        kept = tf.slice(joined, start, size)
     else:
-        kept = lengths[:, tf.newaxis] + tf.range(slots)  # [B, M]
-        newest = tf.gather(joined, kept, batch_dims=1)
-    newest = tf.ensure_shape(newest, [None, slots, past.shape[2]])
-    return tf.stop_gradient(newest)
+        places = lengths[:, tf.newaxis] + tf.range(slots)  # [B, M]
+        kept = tf.gather(joined, places, axis=axis, batch_dims=1)
+    return tf.ensure_shape(kept, shape)
 
 
 def remembered_after(remembered, slots, num_tokens, lengths=None, document_start=None):
@@ -59,11 +84,11 @@ def remembered_after(remembered, slots, num_tokens, lengths=None, document_start
 
 def reset(mems, rows, fresh):
     """`mems` with the rows where `rows` ([B] bool) is true as they are in `fresh`."""
-    states = tuple(
-        tf.where(rows[:, tf.newaxis, tf.newaxis], new, old)
-        for new, old in zip(fresh.states, mems.states, strict=True)
-    )
-    return Memory(states, tf.where(rows, fresh.length, mems.length))
+
+    def choose(new, old):
+        return tf.where(tf.reshape(rows, [-1] + [1] * (len(old.shape) - 1)), new, old)
+
+    return tf.nest.map_structure(choose, fresh, mems)
 
 
 def reorder(mems, rows):

@@ -138,7 +138,7 @@ class TransformerXL(keras.Model):
             token_ids, mems, lengths, document_start, dropout_key, training
         )
         hidden = dropouts.dropout(states[-1], self.config.dropout, key, _FINAL)
-        return self.softmax(hidden, self.embedding.tables, self.embedding.projections), mems
+        return self.scores_of(hidden), mems
 
     def nll(
         self,
@@ -166,12 +166,7 @@ class TransformerXL(keras.Model):
             token_ids, mems, lengths, document_start, dropout_key, training
         )
         hidden = dropouts.dropout(states[-1], self.config.dropout, key, _FINAL)
-        targets = tf.cast(targets, tf.int32)
-        if lengths is not None:
-            place = tf.range(shape_of(targets)[1])
-            targets = tf.where(place < lengths[:, tf.newaxis], targets, -1)
-        tables, projections = self.embedding.tables, self.embedding.projections
-        return self.softmax(hidden, tables, projections, targets=targets), mems
+        return self.nll_of(hidden, targets, lengths), mems
 
     def hidden_states(
         self,
@@ -188,6 +183,46 @@ class TransformerXL(keras.Model):
         """
         states, mems, _ = self._run(token_ids, mems, lengths, document_start, dropout_key, training)
         return tuple(states), mems
+
+    def scores_of(self, hidden):
+        """Scores of what follows, from the output of the last layer. [B, T, D] -> [B, T, V]."""
+        return self.softmax(hidden, self.embedding.tables, self.embedding.projections)
+
+    def nll_of(self, hidden, targets, lengths=None):
+        """Nats of targets, from the output of the last layer; see `nll`. -> [B, T] float32."""
+        targets = tf.cast(targets, tf.int32)
+        if lengths is not None:
+            place = tf.range(shape_of(targets)[1])
+            targets = tf.where(place < lengths[:, tf.newaxis], targets, -1)
+        tables, projections = self.embedding.tables, self.embedding.projections
+        return self.softmax(hidden, tables, projections, targets=targets)
+
+    def run_layers(self, token_ids, pasts, encodings, visibility, dropout_key=None):
+        """All that stands below the softmax, on whatever the layers remember.
+
+        Shapes:
+          token_ids: [B, T] int32.
+          pasts: for each layer keys and values of what it remembers, [B, H, M, K] each.
+          encodings: for each layer its projected distances, [H, S, K], farthest first, S = M + T.
+          returns the residual stream, L + 1 of [B, T, D]; and for each layer keys and values of
+            memory and segment, [B, H, S, K] each.
+        """
+        biases = () if self.biases is None else (self.biases.content, self.biases.position)
+        x = self.embedding(token_ids)
+        x = dropouts.dropout(x, self.config.dropout, dropout_key, _EMBEDDING)
+        states, joined = [x], []
+        for block, past, distances in zip(self.blocks, pasts, encodings, strict=True):
+            x, *keys_values = block(
+                x, *past, distances, *biases, visibility=visibility, dropout_key=dropout_key
+            )
+            states.append(x)
+            joined.append(keys_values)
+        return states, joined
+
+    def distances(self, num_keys):
+        """Sinusoids of the distances from the newest of `num_keys` keys, farthest first. [S, D]"""
+        places = positions.distances(num_keys, self.config.clamp_len)
+        return tf.cast(positions.sinusoids(places, self.config.d_model), self.compute_dtype)
 
     def initial_mems(self, batch_size):
         """The memory of a stream that has read nothing.
@@ -234,18 +269,16 @@ class TransformerXL(keras.Model):
 
         past = [tf.stop_gradient(tf.cast(s, self.compute_dtype)) for s in mems.states]
         read = [s[:, :0] for s in past] if blank else past
-        table = self._encodings(read[0].shape[1] + num_tokens, key)  # [S, D]
-        visibility = masks.Visibility(
-            remembered=mems.length,
-            documents=None if document_start is None else _count(document_start),
-            attention_span=config.attention_span,
+        # Distances are dropped once for all layers and rows.
+        table = self.distances(read[0].shape[1] + num_tokens)  # [S, D]
+        table = dropouts.dropout(table, config.dropout, key, _POSITIONS, by_row=False)
+        states, _ = self.run_layers(
+            token_ids,
+            (block.keys_values(seen) for block, seen in zip(self.blocks, read, strict=True)),
+            (block.encodings(table) for block in self.blocks),
+            self.visibility(mems.length, document_start),
+            key,
         )
-        biases = () if self.biases is None else (self.biases.content, self.biases.position)
-        x = dropouts.dropout(self.embedding(token_ids), config.dropout, key, _EMBEDDING)
-        states = [x]
-        for block, seen in zip(self.blocks, read, strict=True):
-            x = block(x, seen, table, *biases, visibility=visibility, dropout_key=key)
-            states.append(x)
 
         kept = tuple(memory.remember(p, s, lengths) for p, s in zip(past, states, strict=False))
         length = memory.remembered_after(
@@ -253,12 +286,13 @@ class TransformerXL(keras.Model):
         )
         return states, memory.Memory(kept, length), key
 
-    def _encodings(self, num_keys, key):
-        """Sinusoids of the distances, dropped once for all layers and rows. -> [S, D]"""
-        config = self.config
-        places = positions.distances(num_keys, config.clamp_len)
-        table = tf.cast(positions.sinusoids(places, config.d_model), self.compute_dtype)
-        return dropouts.dropout(table, config.dropout, key, _POSITIONS, by_row=False)
+    def visibility(self, remembered, document_start=None):
+        """Who sees whom. Shapes: remembered [B] int32, document_start [B, T] bool or None."""
+        return masks.Visibility(
+            remembered=remembered,
+            documents=None if document_start is None else _count(document_start),
+            attention_span=self.config.attention_span,
+        )
 
     def _dropout_key(self, key, batch):
         if key is not None:
