@@ -50,6 +50,7 @@ def main(argv: list[str]) -> None:
         loaded.model,
         batches,
         reset_memory_at_documents=loaded.config.data.reset_memory_at_documents,
+        state=model_flags.state(),
         jit=_JIT.value,
         progress=_progress(),
     )

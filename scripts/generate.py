@@ -66,6 +66,7 @@ def main(argv: list[str]) -> None:
         sampling=sampling,
         stop_at_line_end=_STOP.value,
         segment_len=model_flags.segment_len(loaded.config),
+        state=model_flags.state(),
     )
     if _INTERACTIVE.value:
         _converse(generator, "".join(prompts))

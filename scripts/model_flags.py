@@ -16,6 +16,7 @@ from absl import app, flags
 import config_flags
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
+from txl_tf.inference import state as states
 
 flags.disclaim_key_flags()  # the flags belong to the program, whose --help shows them
 
@@ -31,6 +32,9 @@ def define(shorthands: Mapping[str, str]) -> None:
         "checkpoint", None, ["best", "latest"], "Which weights; unset is the best, if there is one."
     )
     flags.DEFINE_enum("precision", "float32", list(_POLICIES), "What is computed in.")
+    flags.DEFINE_enum(
+        "state", "kv", list(states.STATES), "What is remembered: keys and values, or hidden states."
+    )
     lengths = {name: f"eval.{name}" for name in _LENGTHS}
     config_flags.define_shorthands({**shorthands, **lengths})
     _changeable.update(shorthands.values())
@@ -52,6 +56,11 @@ def load() -> model_dirs.Loaded:
     _check_changes(start, config)
     model = loaded.model.with_lengths(**{name: getattr(config.eval, name) for name in _LENGTHS})
     return dataclasses.replace(loaded, model=model, config=config)
+
+
+def state() -> str:
+    """What the model remembers by; a name in `inference.state.STATES`."""
+    return flags.FLAGS.state
 
 
 def segment_len(config: Config) -> int:

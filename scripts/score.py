@@ -19,7 +19,7 @@ from absl import flags
 import model_flags
 from pace import Pace
 from txl_tf.data import text
-from txl_tf.inference import score
+from txl_tf.inference import score, scoring
 
 _INPUT = flags.DEFINE_string("input", None, "A text file, or - for standard input.", required=True)
 _PER_LINE = flags.DEFINE_bool("per_line", False, "Each line is a text of its own.")
@@ -42,11 +42,12 @@ def main(argv: list[str]) -> None:
         segment_len=model_flags.segment_len(loaded.config),
         batch_size=settings.batch_size,
         invalid_utf8=_INVALID_UTF8.value,
+        state=model_flags.state(),
     )
     with text.Reader(source) as reader:
         scorer.progress = _progress(reader, source.size)
         if _PER_LINE.value:
-            scores = scorer.score_each(score.lines(reader.pieces()), summary=_SUMMARY.value)
+            scores = scorer.score_each(scoring.lines(reader.pieces()), summary=_SUMMARY.value)
         else:
             whole = scorer.score_pieces(reader.pieces(), summary=_SUMMARY.value, name=source.name)
             scores = iter([whole])
@@ -60,7 +61,7 @@ def _source() -> text.Source:
     return text.Source.from_path(_INPUT.value)
 
 
-def _progress(reader: text.Reader, size: int) -> score.Progress:
+def _progress(reader: text.Reader, size: int) -> scoring.Progress:
     pace = Pace("tokens")
 
     def tell(scored: int, encoded: int) -> None:

@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 from txl_tf.inference.beam import BeamSearch
-from txl_tf.inference.state import HiddenState
+from txl_tf.inference.state import KeyValueState
 from txl_tf.models.transformer_xl import TransformerXL
 
 PROMPT = np.array([2, 0, 3, 1], "int32")
@@ -22,7 +22,7 @@ def make_model(**changes):
 
 
 def search(model, length, num_beams, prompts=(PROMPT,), **options):
-    state = HiddenState(model)
+    state = KeyValueState(model)
     rows = np.array(prompts)
     past = state.advance(rows[:, :-1], state.initial(len(rows)))
     return BeamSearch(state, num_beams, **options).search(rows[:, -1], past, length)
@@ -82,7 +82,7 @@ class BeamSearchTest(parameterized.TestCase):
         self.assert_close(beams, expected)  # memory followed its beam, or it would be off
 
     def test_memory_of_another_beam_shows(self):
-        class Stubborn(HiddenState):
+        class Stubborn(KeyValueState):
             def reorder(self, state, rows):  # widens once, then leaves every memory in its place
                 same = state.length.shape == rows.shape
                 return state if same else super().reorder(state, rows)
@@ -131,7 +131,7 @@ class BeamSearchTest(parameterized.TestCase):
     )
     def test_refusals(self, options, message):
         with self.assertRaisesRegex(ValueError, message):
-            BeamSearch(HiddenState(make_model()), **({"num_beams": 2} | options))
+            BeamSearch(KeyValueState(make_model()), **({"num_beams": 2} | options))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import helpers
 from txl_tf.inference import segments
 from txl_tf.inference.decoding import Decoder, Session
 from txl_tf.inference.sampling import Sampling
-from txl_tf.inference.state import HiddenState
+from txl_tf.inference.state import HiddenState, KeyValueState
 from txl_tf.models.transformer_xl import TransformerXL
 
 GREEDY = Sampling(temperature=0.0)
@@ -22,8 +22,8 @@ def make_model(seed=4, **changes):
 
 
 @functools.cache
-def make_decoder(model, sampling, **options):
-    return Decoder(HiddenState(model), sampling, **options)
+def make_decoder(model, sampling, state=KeyValueState, **options):
+    return Decoder(state(model), sampling, **options)
 
 
 def write(session, length):
@@ -46,9 +46,10 @@ def log_softmax(scores):
 
 
 class GreedyTest(parameterized.TestCase):
-    def test_memory_equals_recomputation(self):  # AC17 (a) and (b)
+    @parameterized.parameters(HiddenState, KeyValueState)
+    def test_memory_equals_recomputation(self, state):  # AC17 (a) and (b)
         model = make_model(mem_len=64)
-        ids, log_probs = run(model, [PROMPT], 20)
+        ids, log_probs = run(model, [PROMPT], 20, state=state)
         text = list(PROMPT)
         for step in range(20):
             scores, _ = model(np.array([text], "int32"))
@@ -58,12 +59,14 @@ class GreedyTest(parameterized.TestCase):
         np.testing.assert_array_equal(ids[0], text[5:])
         self.assertGreater(len(set(text[5:])), 2)  # else anything passes
 
-    def test_logits_of_memory_equal_recomputation(self):  # AC17, every logit
-        model, state = make_model(mem_len=64), None
+    @parameterized.parameters(HiddenState, KeyValueState)
+    def test_logits_of_memory_equal_recomputation(self, kind):  # AC17, every logit
+        model = make_model(mem_len=64)
+        state, carried = kind(model), kind(model).initial(1)
         written = run(model, [PROMPT], 20)[0][0]
         text = np.concatenate([PROMPT, written])
         for end in range(1, len(text)):
-            scores, state = HiddenState(model).scores(text[np.newaxis, end - 1 : end], state)
+            scores, carried = state.scores(text[np.newaxis, end - 1 : end], carried)
             whole, _ = model(text[np.newaxis, :end])
             np.testing.assert_allclose(scores[0, -1], whole[0, -1], atol=1e-4)
 
@@ -172,7 +175,7 @@ class RowsTest(parameterized.TestCase):
         prompts = [PROMPT, helpers.draw_ids(4, seed=1)]
         free, _ = run(model, prompts, 12)
         stop = int(free[0, 3])
-        session = Session(Decoder(HiddenState(model), GREEDY, stop_ids=(stop,)), 2)
+        session = Session(Decoder(KeyValueState(model), GREEDY, stop_ids=(stop,)), 2)
         session.read(prompts)
         ids, log_probs = write(session, 12)
         for row in range(2):
@@ -183,7 +186,7 @@ class RowsTest(parameterized.TestCase):
 
     def test_stopped_session_writes_no_more(self):
         model = make_model(mem_len=64)
-        session = Session(Decoder(HiddenState(model), GREEDY, stop_ids=tuple(range(11))), 1)
+        session = Session(Decoder(KeyValueState(model), GREEDY, stop_ids=tuple(range(11))), 1)
         session.read([PROMPT])
         self.assertEqual(write(session, 40)[0].shape, (1, 1))
         self.assertEmpty(list(session.write(5)))
@@ -193,7 +196,7 @@ class RowsTest(parameterized.TestCase):
         prompts = [PROMPT, np.array([2, 2], "int32")]
         free, _ = run(model, prompts, 12)
         stop = int(free[0, 0])
-        session = Session(Decoder(HiddenState(model), GREEDY, stop_ids=(stop,)), 2)
+        session = Session(Decoder(KeyValueState(model), GREEDY, stop_ids=(stop,)), 2)
         session.read(prompts)
         write(session, 6)
         session.read([PROMPT, PROMPT])
@@ -207,7 +210,7 @@ class RowsTest(parameterized.TestCase):
         np.testing.assert_array_equal(write(session, 5)[0], run(model, [PROMPT[2:3]], 5)[0])
 
     def test_refusals(self):
-        state = HiddenState(make_model())
+        state = KeyValueState(make_model())
         decoder = Decoder(state, GREEDY)
         wrong = r"must lie in 0\.\.10 \(vocabulary of 11\), got 11"
         with self.assertRaisesRegex(ValueError, f"prompt ids {wrong}"):

@@ -11,6 +11,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 from txl_tf.importers import original, pytorch, tf1
+from txl_tf.inference.state import KeyValueState
 from txl_tf.models.memory import Memory
 from txl_tf.models.transformer_xl import TransformerXL
 
@@ -69,6 +70,17 @@ class ForwardTest(parameterized.TestCase):
                 log_probs = tf.nn.log_softmax(scores)
                 close(log_probs, expected[f"logprob_{k}"].transpose(1, 0, 2))
             mems = new_mems
+
+    @parameterized.parameters(*TENSORFLOW, *PYTORCH)
+    def test_keys_and_values_equal_the_original(self, case):
+        model, arrays = load(case)
+        expected = part(arrays, "io")
+        state = KeyValueState(model, segment_len=1)
+        carried = state.initial(expected["inputs_0"].shape[1])
+        for k in range(sum(name.startswith("inputs_") for name in expected)):
+            ids, targets = expected[f"inputs_{k}"].T, expected[f"labels_{k}"].T
+            nll, carried = state.nll(ids, targets, carried)
+            close(nll, expected[f"nll_{k}"].T)
 
     def check_mems(self, mems, expected):
         """Theirs [L or L + 1, m, B, D] may hold fewer rows while it grows."""

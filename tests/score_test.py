@@ -15,7 +15,7 @@ from txl_tf.data import tokenizers
 from txl_tf.data.batches import Batches
 from txl_tf.data.tokenizers import ByteTokenizer
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.inference import evaluate, score
+from txl_tf.inference import evaluate, scoring
 from txl_tf.inference.score import Scorer
 from txl_tf.models.transformer_xl import TransformerXL
 
@@ -153,7 +153,7 @@ class ManyTextsTest(parameterized.TestCase):
     def test_each_is_as_alone(self, batch_size, segment_len):
         scorer = make_scorer(batch_size=batch_size, segment_len=segment_len)
         content = "\n".join(self.LINES).encode()
-        found = list(scorer.score_each(score.lines([texts.Piece(content)])))
+        found = list(scorer.score_each(scoring.lines([texts.Piece(content)])))
         self.assertLen(found, len(self.LINES))
         for line, each in zip(self.LINES, found, strict=True):
             if not line:
@@ -168,16 +168,16 @@ class ManyTextsTest(parameterized.TestCase):
     def test_more_lines_than_a_window(self):
         scorer = make_scorer(batch_size=1)
         content = "\n".join("abc"[: i % 3 + 1] for i in range(50)).encode()
-        found = list(scorer.score_each(score.lines([texts.Piece(content)]), summary=True))
+        found = list(scorer.score_each(scoring.lines([texts.Piece(content)]), summary=True))
         self.assertEqual([each.num_tokens for each in found], [i % 3 + 1 for i in range(50)])
         self.assertIsNone(found[0].tokens)
 
     def test_lines_of_pieces(self):
         pieces = [texts.Piece(data, "f") for data in (b"ab\nc", b"", b"d\n\ne\r\n", b"f")]
-        found = [(line.data, line.offset) for line in score.lines(pieces)]
+        found = [(line.data, line.offset) for line in scoring.lines(pieces)]
         expected = [(b"ab", 0), (b"cd", 3), (b"", 6), (b"e\r", 7), (b"f", 10)]
         self.assertEqual(found, expected)
-        self.assertEmpty(list(score.lines([])))
+        self.assertEmpty(list(scoring.lines([])))
 
 
 class EqualsEvaluateTest(parameterized.TestCase):

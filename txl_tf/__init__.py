@@ -5,6 +5,7 @@ is loaded when it is first used, so that worker processes that only handle text 
 """
 
 import importlib
+import importlib.util
 import multiprocessing
 from typing import TYPE_CHECKING, Any
 
@@ -90,5 +91,6 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-if multiprocessing.current_process().name == "MainProcess":  # else it may be such a worker
+_main = multiprocessing.current_process().name == "MainProcess"  # else it may be such a worker
+if _main and importlib.util.find_spec("tensorflow"):  # else it is a device that runs LiteRT
     importlib.import_module(_HOMES["TransformerXL"])  # for keras.models.load_model to know it

@@ -1,63 +1,17 @@
 """The loss of a model on a split: nats, perplexity, bits per byte and per character."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from txl_tf.inference import state as states
+from txl_tf.inference import totals as sums
+from txl_tf.inference.totals import Totals
 from txl_tf.ops.ids import check_ids
 
-Progress = Callable[[int, int, "Totals"], None]  # (batches done, batches in all, so far)
-
-
-def perplexity(nats_per_token: float) -> float:
-    """exp(nats_per_token), and infinity where a float ends."""
-    return math.exp(nats_per_token) if nats_per_token < 700 else math.inf
-
-
-def bits_per(nats_per_token: float, tokens: int, units: int) -> float | None:
-    """Bits per byte or character of a text of `tokens` tokens and `units` bytes or characters.
-
-    The first token of a text is never a target. It, and whatever else was not scored, counts as
-    costing what the scored tokens cost in the mean, so that all of the text pays for all of its
-    bytes: nats_per_token / ln 2 * tokens / units. Where a token is a byte this is exactly
-    nats_per_token / ln 2. None where there are no units, or they are not known.
-    """
-    return nats_per_token / math.log(2) * (tokens / units) if units else None
-
-
-class Totals:
-    """Sums losses over batches of any size, and divides once.
-
-    Attributes:
-      nats: sum of the losses, float64.
-      scored: how many targets they belong to.
-    """
-
-    def __init__(self) -> None:
-        self.nats = 0.0
-        self.scored = 0
-
-    def add(self, nll: np.ndarray, targets: np.ndarray | None = None) -> None:
-        """Adds the nats of each target, but for targets of -1. Shapes: both the same."""
-        real = np.ones(np.shape(nll), bool) if targets is None else np.asarray(targets) != -1
-        self.nats += float(np.sum(nll, where=real, dtype=np.float64))
-        self.scored += int(np.count_nonzero(real))
-
-    @property
-    def nats_per_token(self) -> float:
-        """The mean over all targets.
-
-        Raises:
-          ValueError: there was none.
-        """
-        if not self.scored:
-            raise ValueError("scored targets must be at least 1, got 0")
-        return self.nats / self.scored
+Progress = Callable[[int, int, Totals], None]  # (batches done, batches in all, so far)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +24,8 @@ class Evaluation:
       scored: how many of them were scored; all in the contiguous layout.
       nats: sum of their losses.
       nats_per_token, perplexity: of a scored target in the mean.
-      bits_per_byte, bits_per_character: see `bits_per`; None where the text's size is not known.
+      bits_per_byte, bits_per_character: see `totals.bits_per`; None where the text's size is not
+        known.
     """
 
     split: str
@@ -84,16 +39,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return plain(dataclasses.asdict(self))
-
-
-def plain(values: dict[str, Any]) -> dict[str, Any]:
-    """`values` with None for infinity and NaN, which JSON does not know."""
-
-    def is_odd(value: Any) -> bool:
-        return isinstance(value, float) and not math.isfinite(value)
-
-    return {name: None if is_odd(value) else value for name, value in values.items()}
+        return sums.plain(dataclasses.asdict(self))
 
 
 class Evaluator:
@@ -104,12 +50,22 @@ class Evaluator:
 
     Args:
       model: a TransformerXL; `with_lengths` gives it other lengths for evaluation.
+      segment_len: tokens of a row in most batches; only speed depends on it.
       reset_memory_at_documents: whether a document sees nothing of the one before it.
+      state: what rows remember by, "kv" (keys and values) or "hidden".
       jit: whether XLA compiles the step.
     """
 
-    def __init__(self, model, *, reset_memory_at_documents: bool = False, jit: bool = False):
-        self._state = states.HiddenState(model)
+    def __init__(
+        self,
+        model,
+        *,
+        segment_len: int = 128,
+        reset_memory_at_documents: bool = False,
+        state: str = "kv",
+        jit: bool = False,
+    ):
+        self._state = states.make(state, model, segment_len)
         self._reset_at_documents = reset_memory_at_documents
         self._step = tf.function(self._nll, jit_compile=jit, autograph=False)
 
@@ -123,6 +79,7 @@ class Evaluator:
             or nothing was scored.
         """
         batches.metadata.check_vocabulary(self._state.vocab_size)
+        self._state.refresh()
         totals = Totals()
         steps = batches.steps_per_epoch
         steps = steps if max_batches is None else min(steps, max_batches)
@@ -151,11 +108,18 @@ def evaluate(
     *,
     reset_memory_at_documents: bool = False,
     max_batches: int | None = None,
+    state: str = "kv",
     jit: bool = False,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluates once; see `Evaluator`, which is for more than once."""
-    evaluator = Evaluator(model, reset_memory_at_documents=reset_memory_at_documents, jit=jit)
+    evaluator = Evaluator(
+        model,
+        segment_len=batches.segment_len,
+        reset_memory_at_documents=reset_memory_at_documents,
+        state=state,
+        jit=jit,
+    )
     return evaluator.evaluate(batches, max_batches=max_batches, progress=progress)
 
 
@@ -168,7 +132,7 @@ def _report(totals: Totals, batches) -> Evaluation:
         scored=totals.scored,
         nats=totals.nats,
         nats_per_token=nats_per_token,
-        perplexity=perplexity(nats_per_token),
-        bits_per_byte=bits_per(nats_per_token, split.tokens, split.bytes),
-        bits_per_character=bits_per(nats_per_token, split.tokens, split.characters),
+        perplexity=sums.perplexity(nats_per_token),
+        bits_per_byte=sums.bits_per(nats_per_token, split.tokens, split.bytes),
+        bits_per_character=sums.bits_per(nats_per_token, split.tokens, split.characters),
     )

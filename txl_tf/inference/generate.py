@@ -53,6 +53,7 @@ class Generator:
       sampling: how ids are chosen.
       stop_at_line_end: whether a line end is the last that is written.
       segment_len: tokens of a prompt read at once.
+      state: what is remembered, "kv" (keys and values) or "hidden".
 
     Raises:
       ValueError: the model has no memory, or lines have no end to stop at.
@@ -66,6 +67,7 @@ class Generator:
         sampling: Sampling | None = None,
         stop_at_line_end: bool = False,
         segment_len: int = 128,
+        state: str = "kv",
     ):
         if not model.config.mem_len:
             raise ValueError("mem_len must be at least 1 to generate, got 0")
@@ -82,7 +84,7 @@ class Generator:
         self.tokenizer = tokenizer
         self._start_id = line_end or 0
         self._decoder = decoding.Decoder(
-            states.HiddenState(model),
+            states.make(state, model, segment_len),
             sampling,
             stop_ids=(line_end,) if stop_at_line_end else (),
             segment_len=segment_len,

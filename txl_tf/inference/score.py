@@ -1,55 +1,15 @@
-"""The log-probability of every token of given text, read through the memory by segments."""
-
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+"""Scores text with a model; see `scoring` for how."""
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data import text
-from txl_tf.data.tokenizers.tokenizer import Encoding, Tokenizer
-from txl_tf.inference import evaluate, segments
+from txl_tf.data.tokenizers.tokenizer import Tokenizer
+from txl_tf.inference import scoring
 from txl_tf.inference import state as states
-from txl_tf.ops.ids import check_ids
-
-Progress = Callable[[int, int], None]  # (tokens scored, tokens encoded so far)
-
-_WINDOW = 16  # batches of lines that are sorted by length together
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Score:
-    """How probable a text is.
-
-    Attributes:
-      num_tokens: tokens of the text; the first has nothing before it and is not scored.
-      unknown: how many of them stand for a symbol outside the vocabulary.
-      nats: minus the sum of the log-probabilities.
-      perplexity: of a scored token in the mean; None where there is none.
-      bits_per_byte, bits_per_character: see `evaluate.bits_per`; None where nothing was scored.
-      tokens: the symbols; None where only a summary was asked for.
-      log_probs: the natural logarithm of each one's probability, None for the first.
-    """
-
-    num_tokens: int
-    unknown: int
-    nats: float
-    perplexity: float | None
-    bits_per_byte: float | None
-    bits_per_character: float | None
-    tokens: tuple[str, ...] | None = None
-    log_probs: tuple[float | None, ...] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: tokens first, and left out of a summary."""
-        values = evaluate.plain(dataclasses.asdict(self))
-        detail = {name: values.pop(name) for name in ("tokens", "log_probs")}
-        return (detail if self.tokens is not None else {}) | values
-
-
-class Scorer:
-    """Scores texts. Each begins with an empty memory.
+class Scorer(scoring.TextScorer):
+    """Scores texts with a model. Each begins with an empty memory.
 
     Args:
       model: a TransformerXL.
@@ -57,6 +17,7 @@ class Scorer:
       segment_len: tokens read at once.
       batch_size: lines scored at once by `score_each`.
       invalid_utf8: "error", or "replace" by U+FFFD.
+      state: what is remembered, "kv" (keys and values) or "hidden".
 
     Attributes:
       progress: called after each step where it is set.
@@ -70,163 +31,27 @@ class Scorer:
         segment_len: int = 128,
         batch_size: int = 16,
         invalid_utf8: str = "error",
+        state: str = "kv",
     ):
-        for name, value in (("segment_len", segment_len), ("batch_size", batch_size)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        self._state = states.HiddenState(model)
-        self._tokenizer = tokenizer
-        self._segment_len = segment_len
-        self._batch_size = batch_size
-        self._invalid_utf8 = invalid_utf8
-        self._step = tf.function(self._state.nll, autograph=False, reduce_retracing=True)
-        self.progress: Progress | None = None
-        self._encoded = self._scored = 0
-
-    def score(self, content: str | bytes) -> Score:
-        """Scores a text in memory.
-
-        Raises:
-          ValueError: it has no tokens, or cannot be read.
-        """
-        data = content.encode("utf-8") if isinstance(content, str) else content
-        return self.score_pieces([text.Piece(data)])
-
-    def score_pieces(
-        self, pieces: Iterable[text.Piece], *, summary: bool = False, name: str = "text"
-    ) -> Score:
-        """Scores one text that comes in pieces, as a `text.Reader` yields them.
-
-        A `summary` takes the same memory for any length; else the answer grows with the text.
-
-        Raises:
-          ValueError: it has no tokens, or cannot be read; the message begins with `name`.
-        """
-        count = _Count()
-        ids: list[np.ndarray] = []
-        log_probs: list[np.ndarray] = []
-        for encoding, nll in self._read(map(self._encode, pieces)):
-            count.add(encoding, nll)
-            if not summary:
-                ids.append(encoding.ids)
-                log_probs.append(-nll)
-        if not count.tokens:
-            raise ValueError(f"{name} must hold a token, got none")
-        if summary:
-            return count.score()
-        return count.score(self._symbols(np.concatenate(ids)), np.concatenate(log_probs))
-
-    def score_each(self, pieces: Iterable[text.Piece], *, summary: bool = False) -> Iterator[Score]:
-        """Scores every piece as a text of its own, many at once, in order."""
-        window: list[Encoding] = []
-        for piece in pieces:
-            window.append(self._encode(piece))
-            if len(window) == _WINDOW * self._batch_size:
-                yield from self._score_window(window, summary)
-                window = []
-        yield from self._score_window(window, summary)
-
-    def _encode(self, piece: text.Piece) -> Encoding:
-        encoding = self._tokenizer.encode_piece(piece, self._invalid_utf8)
-        check_ids("token ids", encoding.ids, self._state.vocab_size)
-        self._encoded += len(encoding.ids)
-        return encoding
-
-    def _read(self, encodings: Iterable[Encoding]) -> Iterator[tuple[Encoding, np.ndarray]]:
-        """Yields each piece with the nats known once it is there, and last an empty piece.
-
-        Until then only whole segments are read: how a text is cut into pieces does not show.
-        """
-        state = self._state.initial(1)
-        unread = np.zeros([0], np.int32)
-        for encoding in encodings:
-            unread = np.concatenate([unread, encoding.ids])
-            whole = max(len(unread) - 1, 0) // self._segment_len * self._segment_len
-            (nll,), state = self._nll([unread[: whole + 1]], state)
-            unread = unread[whole:]
-            yield encoding, nll
-        (nll,), state = self._nll([unread], state)
-        yield Encoding(np.zeros([0], np.int32), 0, 0, 0), nll
-
-    def _score_window(self, window: Sequence[Encoding], summary: bool) -> Iterator[Score]:
-        """Scores texts of a like length together, padded to a full batch."""
-        order = sorted(range(len(window)), key=lambda i: len(window[i].ids))
-        found: dict[int, Score] = {}
-        for start in range(0, len(order), self._batch_size):
-            chosen = order[start : start + self._batch_size]
-            rows = [window[i].ids for i in chosen]
-            rows += [np.zeros([0], np.int32)] * (self._batch_size - len(rows))
-            nlls, _ = self._nll(rows, self._state.initial(self._batch_size))
-            for i, nll in zip(chosen, nlls, strict=False):
-                count = _Count()
-                count.add(window[i], nll)
-                detail = () if summary else (self._symbols(window[i].ids), -nll)
-                found[i] = count.score(*detail)
-        yield from (found[i] for i in range(len(window)))
-
-    def _nll(self, rows: Sequence[np.ndarray], state) -> tuple[list[np.ndarray], Any]:
-        """The nats of each id of each row but the first, and the state before the last."""
-        found: list[list[np.ndarray]] = [[np.zeros([0], np.float32)] for _ in rows]
-        inputs = segments.cut([row[:-1] for row in rows], self._segment_len)
-        targets = segments.cut([row[1:] for row in rows], self._segment_len)
-        for (ids, lengths), (wanted, _) in zip(inputs, targets, strict=True):
-            nll, state = self._step(*map(tf.constant, (ids, wanted)), state, tf.constant(lengths))
-            for parts, values, length in zip(found, nll.numpy(), lengths, strict=True):
-                parts.append(values[:length])
-            self._scored += int(lengths.sum())
-            if self.progress is not None:
-                self.progress(self._scored, self._encoded)
-        return [np.concatenate(parts) for parts in found], state
-
-    def _symbols(self, ids: np.ndarray) -> tuple[str, ...]:
-        symbols = {i: self._tokenizer.symbol(i) for i in np.unique(ids).tolist()}
-        return tuple(symbols[i] for i in ids.tolist())
-
-
-class _Count:
-    """Adds up what a `Score` says."""
-
-    def __init__(self) -> None:
-        self.tokens = self._bytes = self._characters = self._unknown = 0
-        self._totals = evaluate.Totals()
-
-    def add(self, encoding: Encoding, nll: np.ndarray) -> None:
-        self.tokens += len(encoding.ids)
-        self._bytes += encoding.bytes
-        self._characters += encoding.characters
-        self._unknown += encoding.unknown
-        self._totals.add(nll)
-
-    def score(
-        self, tokens: tuple[str, ...] | None = None, log_probs: np.ndarray | None = None
-    ) -> Score:
-        mean = self._totals.nats_per_token if self._totals.scored else None
-        listed = None
-        if tokens is not None and log_probs is not None:
-            listed = (None, *log_probs.tolist())[: len(tokens)]
-        return Score(
-            num_tokens=self.tokens,
-            unknown=self._unknown,
-            nats=self._totals.nats,
-            perplexity=None if mean is None else evaluate.perplexity(mean),
-            bits_per_byte=self._bits(mean, self._bytes),
-            bits_per_character=self._bits(mean, self._characters),
-            tokens=tokens,
-            log_probs=listed,
+        super().__init__(
+            _ModelReader(model, state, segment_len),
+            tokenizer,
+            segment_len=segment_len,
+            batch_size=batch_size,
+            invalid_utf8=invalid_utf8,
         )
 
-    def _bits(self, mean: float | None, units: int) -> float | None:
-        return None if mean is None else evaluate.bits_per(mean, self.tokens, units)
 
+class _ModelReader:
+    """A `scoring.Reader`: a model's state behind a compiled step."""
 
-def lines(pieces: Iterable[text.Piece]) -> Iterator[text.Piece]:
-    """The lines of a text as texts of their own, without their line ends."""
-    name, offset, rest = "text", 0, b""
-    for piece in pieces:
-        name = piece.name
-        *whole, rest = (rest + piece.data).split(b"\n")
-        for line in whole:
-            yield text.Piece(line, name, offset)
-            offset += len(line) + 1
-    if rest:
-        yield text.Piece(rest, name, offset)
+    def __init__(self, model, state: str, segment_len: int):
+        self._state = states.make(state, model, segment_len)
+        self._step = tf.function(self._state.nll, autograph=False, reduce_retracing=True)
+        self.vocab_size = self._state.vocab_size
+        self.initial = self._state.initial
+
+    def nll(self, ids: np.ndarray, targets: np.ndarray, state, lengths: np.ndarray):
+        ids, targets, lengths = map(tf.constant, (ids, targets, lengths))
+        nll, state = self._step(ids, targets, state, lengths)
+        return nll.numpy(), state

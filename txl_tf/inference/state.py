@@ -1,6 +1,9 @@
 """How inference runs a model piece by piece: what it has read is a state that goes in and out."""
 
+import tensorflow as tf
+
 from txl_tf.models import memory
+from txl_tf.ops.shapes import shape_of
 
 
 class HiddenState:
@@ -16,11 +19,16 @@ class HiddenState:
 
     Args:
       model: a TransformerXL.
+      segment_len: tokens that are read at once in most calls; of no effect here.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, segment_len=128):
+        del segment_len
         self.model = model
         self.vocab_size = model.config.vocab_size
+
+    def refresh(self):
+        """Takes notice that the model's weights have changed."""
 
     def initial(self, batch_size):
         """The state of rows that have read nothing."""
@@ -28,17 +36,113 @@ class HiddenState:
 
     def advance(self, ids, state, lengths=None):
         """The state after reading `ids`; no scores are computed."""
-        _, state = self.model.hidden_states(ids, state, lengths=lengths)
+        _, state = self._read(ids, state, lengths)
         return state
 
     def scores(self, ids, state, lengths=None):
         """Scores of what follows each id, [B, T, V]: their softmax is the distribution."""
-        return self.model(ids, state, lengths=lengths)
+        hidden, state = self._read(ids, state, lengths)
+        return self.model.scores_of(hidden), state
 
     def nll(self, ids, targets, state, lengths=None, document_start=None):
         """Nats of each target, [B, T] float32, and the state after the ids."""
-        return self.model.nll(ids, targets, state, lengths=lengths, document_start=document_start)
+        hidden, state = self._read(ids, state, lengths, document_start)
+        return self.model.nll_of(hidden, targets, lengths), state
 
     def reorder(self, state, rows):
         """The state whose row i is row rows[i] of `state`; rows may repeat."""
         return memory.reorder(state, rows)
+
+    def _read(self, ids, state, lengths, document_start=None):
+        """The output of the last layer, [B, T, D], and the state after the ids."""
+        states, state = self.model.hidden_states(
+            ids, state, lengths=lengths, document_start=document_start
+        )
+        return states[-1], state
+
+
+class KeyValueState(HiddenState):
+    """The same by projected keys and values: nothing that was read is projected again.
+
+    Distances are projected once, for memory and a segment of `segment_len`; a longer segment
+    projects its own. Results are those of `HiddenState` up to rounding, as long as the weights are
+    those that the state was made with: call `refresh` after they change, and begin anew.
+
+    The state is a `memory.KeyValues`, 2 H K / D times as large as a `Memory`.
+
+    Args:
+      model: a TransformerXL.
+      segment_len: tokens that are read at once in most calls.
+    """
+
+    def __init__(self, model, segment_len=128):
+        super().__init__(model)
+        table = self.model.distances(model.config.mem_len + segment_len)
+        self.encodings = [
+            tf.Variable(block.encodings(table), trainable=False, name=f"encodings_{layer}")
+            for layer, block in enumerate(model.blocks)
+        ]  # L of [H, M + segment_len, K]
+
+    def refresh(self):
+        table = self.model.distances(self.encodings[0].shape[1])
+        for block, variable in zip(self.model.blocks, self.encodings, strict=True):
+            variable.assign(block.encodings(table))
+
+    def initial(self, batch_size):
+        """The state of rows that have read nothing, or zeros that count as read."""
+        config, model = self.model.config, self.model
+        shape = [batch_size, config.num_heads, config.mem_len, config.head_dim]
+        keys = values = [tf.zeros(shape, model.compute_dtype)] * config.num_layers
+        if config.attend_to_initial_zeros:
+            zero = tf.zeros([1, 1, config.d_model], model.compute_dtype)
+            pairs = [block.keys_values(zero) for block in model.blocks]
+            keys, values = (
+                [tf.broadcast_to(x, shape) for x in xs] for xs in zip(*pairs, strict=True)
+            )
+        length = config.mem_len if config.attend_to_initial_zeros else 0
+        return memory.KeyValues(tuple(keys), tuple(values), tf.fill([batch_size], length))
+
+    def _read(self, ids, state, lengths, document_start=None):
+        model, slots = self.model, self.model.config.mem_len
+        num_tokens = shape_of(ids)[1]
+        states, joined = model.run_layers(
+            ids,
+            zip(state.keys, state.values, strict=True),
+            self._distances(slots + num_tokens),
+            model.visibility(state.length, document_start),
+        )
+        keys, values = (
+            tuple(memory.newest(x, slots, axis=2, lengths=lengths) for x in xs)
+            for xs in zip(*joined, strict=True)
+        )
+        length = memory.remembered_after(state.length, slots, num_tokens, lengths, document_start)
+        return states[-1], memory.KeyValues(keys, values, length)
+
+    def _distances(self, num_keys):
+        """Each layer's projected distances, farthest first: L of [H, S, K]."""
+        known = self.encodings[0].shape[1]
+
+        def cut():
+            return [x[:, known - num_keys :] for x in self.encodings]
+
+        def project():
+            table = self.model.distances(num_keys)
+            return [block.encodings(table) for block in self.model.blocks]
+
+        if isinstance(num_keys, int):
+            return cut() if num_keys <= known else project()
+        return tf.cond(num_keys <= known, cut, project)
+
+
+STATES = {"kv": KeyValueState, "hidden": HiddenState}
+
+
+def make(name: str, model, segment_len: int) -> HiddenState:
+    """The state named "kv" or "hidden" for segments of mostly this length.
+
+    Raises:
+      ValueError: there is no such state.
+    """
+    if name not in STATES:
+        raise ValueError(f"state must be one of {', '.join(STATES)}, got {name!r}")
+    return STATES[name](model, segment_len)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from absl import logging
 
-from txl_tf.inference.evaluate import Evaluation, perplexity
+from txl_tf.inference.evaluate import Evaluation
+from txl_tf.inference.totals import perplexity
 from txl_tf.training.step import Metrics
 from txl_tf.training.summaries import Summaries
 

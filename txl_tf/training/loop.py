@@ -131,6 +131,7 @@ class _Run:
         )
         self._evaluator = Evaluator(
             _for_evaluation(self._model, config.eval),
+            segment_len=config.eval.segment_len or config.train.segment_len,
             reset_memory_at_documents=config.data.reset_memory_at_documents,
         )
         self._journal = Journal(config.train.train_steps, data.tokenizer.kind, Summaries(model_dir))

@@ -1,0 +1,60 @@
+"""Tests of txl_tf.inference.totals."""
+
+import json
+import math
+
+import numpy as np
+from absl.testing import absltest
+
+from txl_tf.inference import totals as sums
+from txl_tf.inference.totals import Totals
+
+
+class TotalsTest(absltest.TestCase):
+    def test_weighs_by_tokens(self):  # AC13
+        totals = Totals()
+        for nats in ([1.0, 1.0], [0.5, 1.5], [6.0]):
+            totals.add(np.array(nats))
+        self.assertEqual(totals.scored, 5)
+        self.assertAlmostEqual(totals.nats_per_token, 2.0)
+        self.assertAlmostEqual(sums.perplexity(totals.nats_per_token), 7.389056, places=6)
+
+    def test_ignored_targets_do_not_count(self):
+        totals = Totals()
+        totals.add(np.array([[1.0, 50.0], [3.0, np.nan]]), np.array([[4, -1], [0, -1]]))
+        self.assertEqual((totals.nats, totals.scored), (4.0, 2))
+
+    def test_adds_up_in_float64(self):
+        totals = Totals()
+        for _ in range(100):
+            totals.add(np.full(1000, 0.1, np.float32))
+        self.assertAlmostEqual(totals.nats, 1e5 * float(np.float32(0.1)), places=6)
+
+    def test_nothing_scored(self):
+        with self.assertRaisesRegex(ValueError, "scored targets must be at least 1, got 0"):
+            _ = Totals().nats_per_token
+
+
+class MeasuresTest(absltest.TestCase):
+    def test_bits_of_tokens_that_are_bytes(self):
+        self.assertEqual(sums.bits_per(2.0, 1000, 1000), 2.0 / math.log(2))
+
+    def test_the_first_token_pays_too(self):
+        # 5 tokens for 20 bytes, 4 of them scored at 3 nats: the text costs 5 * 3.
+        self.assertAlmostEqual(sums.bits_per(3.0, 5, 20), 15.0 / math.log(2) / 20)
+
+    def test_unknown_size(self):
+        self.assertIsNone(sums.bits_per(3.0, 5, 0))
+
+    def test_perplexity_has_no_limit(self):
+        self.assertEqual(sums.perplexity(1e4), math.inf)
+
+    def test_json_has_neither_infinity_nor_nan(self):
+        values = sums.plain({"a": math.inf, "b": math.nan, "c": 1.5, "d": "x", "e": None})
+        self.assertEqual(
+            json.dumps(values), '{"a": null, "b": null, "c": 1.5, "d": "x", "e": null}'
+        )
+
+
+if __name__ == "__main__":
+    absltest.main()
