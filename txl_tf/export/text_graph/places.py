@@ -1,0 +1,29 @@
+"""Where in a row something is, for all rows at once and without a loop."""
+
+import tensorflow as tf
+
+
+def last_before(facts):
+    """The last true place before each: [n] bool -> [n] int64, -1 where there is none.
+
+    For example F T F T F -> -1 -1 1 1 3.
+    """
+    true = tf.concat([[-1], tf.where(facts)[:, 0]], axis=0)
+    return tf.gather(true, tf.cumsum(tf.cast(facts, tf.int64), exclusive=True))
+
+
+def first_after(facts):
+    """The first true place after each: [n] bool -> [n] int64, n where there is none.
+
+    For example F T F T F -> 1 3 3 5 5.
+    """
+    return tf.size(facts, tf.int64) - 1 - last_before(facts[::-1])[::-1]
+
+
+def row_ids(rows):
+    """The row of each value of ragged rows: [B, N] -> [n] int64.
+
+    `RaggedTensor.value_rowids` takes memory for B times the longest row.
+    """
+    values = tf.range(tf.size(rows.flat_values, tf.int64))
+    return tf.searchsorted(rows.row_splits, values, side="right", out_type=tf.int64) - 1
