@@ -34,6 +34,36 @@ def choose(scores, chances, **options):
     return np.array(sampling.choose(scores, np.array(chances, "float32"), Sampling(**options)))
 
 
+class ChooseByRowTest(absltest.TestCase):
+    def test_rows_are_chosen_as_if_alone(self):
+        settings = [
+            {},
+            {"temperature": 0.5},
+            {"temperature": 0.0},
+            {"temperature": 1e-30},
+            {"top_k": 1},
+            {"top_k": 3},
+            {"top_k": 100},
+            {"top_p": 0.5},
+            {"top_p": 1e-9},
+            {"temperature": 0.7, "top_k": 5, "top_p": 0.8},
+        ]
+        draw = np.random.default_rng(3)
+        scores = draw.normal(scale=2.0, size=[200, len(settings), 11]).astype("float32")
+        chances = draw.random(size=[200, len(settings)]).astype("float32")
+        columns = [
+            np.array([row.get("temperature", 1.0) for row in settings], "float32"),
+            np.array([row.get("top_k", 0) for row in settings], "int32"),
+            np.array([row.get("top_p", 1.0) for row in settings], "float32"),
+        ]
+        found = np.array([sampling.choose_by_row(*x, *columns) for x in zip(scores, chances)])
+        for i, options in enumerate(settings):
+            expected = sampling.choose(scores[:, i], chances[:, i], Sampling(**options))
+            np.testing.assert_array_equal(found[:, i], expected)
+        self.assertGreater(len(set(found[:, 0].tolist())), 5)
+        self.assertGreater(np.count_nonzero(found[:, 0] != found[:, 2]), 20)
+
+
 class ChooseTest(parameterized.TestCase):
     @parameterized.parameters(
         {},

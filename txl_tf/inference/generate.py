@@ -41,6 +41,11 @@ def line_end_id(tokenizer: Tokenizer) -> int | None:
     return int(ids[0]) if len(ids) == 1 and ids[0] != tokenizer.unknown_id else None
 
 
+def start_id(tokenizer: Tokenizer) -> int:
+    """What an empty prompt begins with: a line end, or the id 0 where lines have none."""
+    return line_end_id(tokenizer) or 0
+
+
 class Generator:
     """Continues text with a model. The symbol for unknown ones is never written.
 
@@ -82,7 +87,7 @@ class Generator:
         if unknown is not None:
             sampling = dataclasses.replace(sampling, banned_ids=(*sampling.banned_ids, unknown))
         self.tokenizer = tokenizer
-        self._start_id = line_end or 0
+        self._start_id = start_id(tokenizer)
         self._decoder = decoding.Decoder(
             states.make(state, model, segment_len),
             sampling,

@@ -5,6 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from txl_tf.ops.masks import HIDDEN
+from txl_tf.ops.shapes import shape_of
 
 _COLDEST = 1e-6  # below this float32 cannot tell a temperature from 0
 
@@ -71,6 +72,33 @@ def choose(scores, chance, sampling):
     before = tf.cumsum(probabilities, axis=-1, exclusive=True)
     kept = tf.where(before < sampling.top_p, probabilities, 0.0)
     return tf.gather(ids, _invert(kept, chance), batch_dims=1)
+
+
+def choose_by_row(scores, chance, temperature, top_k, top_p):
+    """`choose` where each row has its own settings, as tensors: the same ids.
+
+    Shapes: scores [B, V] float32; chance, temperature, top_p [B] float32; top_k [B] int32, where 0
+    is no limit -> [B] int32.
+    """
+    greedy = (temperature < _COLDEST) | (top_k == 1)
+    limited = ((top_k > 0) | (top_p < 1.0)) & ~greedy
+    scores -= tf.reduce_max(scores, axis=-1, keepdims=True)
+    warm = scores / tf.where(greedy, 1.0, temperature)[:, tf.newaxis]
+    size = shape_of(scores)[-1]
+
+    def ranked():
+        best, ids = tf.math.top_k(warm, size)  # [B, V], falling
+        within = tf.range(size) < tf.where(top_k > 0, top_k, size)[:, tf.newaxis]
+        probabilities = tf.nn.softmax(tf.where(within, best, HIDDEN))
+        before = tf.cumsum(probabilities, axis=-1, exclusive=True)
+        kept = tf.where(before < top_p[:, tf.newaxis], probabilities, 0.0)
+        return tf.gather(ids, _invert(kept, chance), batch_dims=1)
+
+    free = _invert(tf.nn.softmax(warm), chance)
+    chosen = tf.cond(
+        tf.reduce_any(limited), lambda: tf.where(limited, ranked(), free), lambda: free
+    )
+    return tf.where(greedy, tf.argmax(scores, axis=-1, output_type=tf.int32), chosen)
 
 
 def _invert(weights, chance):
