@@ -71,6 +71,7 @@ def _parse_flags(argv: list[str]) -> list[str]:
     if len(arguments) > 1:
         _exit_with_usage(f"unexpected arguments: {' '.join(arguments[1:])}")
     if tensorflow := sys.modules.get("tensorflow"):
+        tensorflow.get_logger().setLevel("WARNING")  # it tells what it does inside
         with quiet_start.without_chatter():  # the first look complains of a missing CUDA
             tensorflow.config.list_physical_devices()
     return arguments

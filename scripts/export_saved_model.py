@@ -1,0 +1,52 @@
+"""Exports a model for TF Serving: a SavedModel with its tokenizer inside.
+
+    python scripts/export_saved_model.py --model_dir=RUN --output_dir=EXPORTS/NAME
+
+Writes EXPORTS/NAME/1, which a server with --model_name=NAME --model_base_path=EXPORTS/NAME loads as
+it is; --version=2 puts a newer one beside it. Signatures: step (ids and state in, scores and state
+out), score and generate (text in, looped inside), encode, decode, initial_state. The state stays
+with the client. See docs/serving.md. The last line of stdout is one JSON object.
+"""
+
+import json
+import os
+
+import program  # first: it quiets TensorFlow, which the others import
+
+from absl import flags, logging
+
+import model_flags
+from txl_tf.export import wire
+from txl_tf.export.saved_model import export_saved_model
+
+_OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir", None, "Folder of the model's versions; its name is the model's.", required=True
+)
+_VERSION = flags.DEFINE_integer("version", 1, "A server runs the highest version.", lower_bound=1)
+_STATE_DTYPE = flags.DEFINE_enum(
+    "state_dtype", "float32", wire.DTYPES, "Of the state on the wire; float16 halves it."
+)
+model_flags.define({"segment_len": "eval.segment_len"})
+
+
+def main(argv: list[str]) -> None:
+    del argv  # program.run refuses arguments that are no flags
+    loaded = model_flags.load()
+    told = export_saved_model(
+        loaded.model,
+        loaded.tokenizer,
+        loaded.config,
+        _OUTPUT_DIR.value,
+        version=_VERSION.value,
+        state=model_flags.state(),
+        state_dtype=_STATE_DTYPE.value,
+        segment_len=model_flags.segment_len(loaded.config),
+    )
+    path = os.path.join(_OUTPUT_DIR.value, str(_VERSION.value))
+    logging.info("signatures: %s", ", ".join(told["signatures"]))
+    result = {"path": path, "step": loaded.step, "state_bytes_per_row": told["state_bytes_per_row"]}
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    program.run(main)

@@ -1,0 +1,106 @@
+"""The state of a model as flat named tensors, batch first: how it crosses an export's border."""
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.models.memory import KeyValues, Memory
+
+LENGTH = "mem_length"
+DTYPES = ("float32", "float16")
+
+
+class Wire(abc.ABC):
+    """One tensor [B, L, ...] for each thing that layers remember, and mem_length [B].
+
+    Args:
+      model: a TransformerXL.
+      dtype: of the floats on the wire; float16 halves them, at the price of its rounding.
+      batch_size: B where it is fixed; None is any.
+
+    Attributes:
+      mem_len: M.
+      specs: name -> TensorSpec, in order.
+    """
+
+    def __init__(self, model, dtype: str = "float32", batch_size: int | None = None):
+        if dtype not in DTYPES:
+            raise ValueError(f"state_dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+        self.mem_len = model.config.mem_len
+        self._inside = model.compute_dtype
+        self.specs: dict[str, tf.TensorSpec] = {
+            name: tf.TensorSpec([batch_size, *shape], dtype, name)
+            for name, shape in self._shapes(model.config).items()
+        }
+        self.specs[LENGTH] = tf.TensorSpec([batch_size], tf.int32, LENGTH)
+
+    @staticmethod
+    @abc.abstractmethod
+    def _shapes(config) -> dict[str, list[int]]:
+        """Name -> shape of one row."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def _layers(state) -> Sequence[Any]:
+        """What the layers remember, in the order of `_shapes`: each L tensors."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def _state(layers: Sequence[Any], length) -> Any:
+        """The state of what `_layers` gives."""
+
+    def pack(self, state) -> dict[str, Any]:
+        """The tensors of a state."""
+        packed = {LENGTH: state.length}
+        for name, layers in zip(self.specs, self._layers(state), strict=False):
+            packed[name] = tf.cast(tf.stack(layers, axis=1), self.specs[name].dtype)
+        return packed
+
+    def unpack(self, tensors: Mapping[str, Any]) -> Any:
+        """The state of tensors; see `pack`."""
+        layers = [
+            tuple(tf.unstack(tf.cast(tensors[name], self._inside), axis=1))
+            for name in self.specs
+            if name != LENGTH
+        ]
+        return self._state(layers, tensors[LENGTH])
+
+
+class KeyValueWire(Wire):
+    """A `KeyValues` as keys and values, [B, L, H, M, K] each."""
+
+    @staticmethod
+    def _shapes(config) -> dict[str, list[int]]:
+        shape = [config.num_layers, config.num_heads, config.mem_len, config.head_dim]
+        return {"keys": shape, "values": shape}
+
+    @staticmethod
+    def _layers(state) -> Sequence[Any]:
+        return state.keys, state.values
+
+    @staticmethod
+    def _state(layers: Sequence[Any], length) -> KeyValues:
+        keys, values = layers
+        return KeyValues(keys, values, length)
+
+
+class HiddenWire(Wire):
+    """A `Memory` as mems, [B, L, M, D]."""
+
+    @staticmethod
+    def _shapes(config) -> dict[str, list[int]]:
+        return {"mems": [config.num_layers, config.mem_len, config.d_model]}
+
+    @staticmethod
+    def _layers(state) -> Sequence[Any]:
+        return (state.states,)
+
+    @staticmethod
+    def _state(layers: Sequence[Any], length) -> Memory:
+        (states,) = layers
+        return Memory(states, length)
+
+
+WIRES: dict[str, type[Wire]] = {"kv": KeyValueWire, "hidden": HiddenWire}
