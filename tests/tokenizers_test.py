@@ -232,6 +232,9 @@ class WordTest(parameterized.TestCase):
         pair = learn("word", "a b\n", end_of_line="boundary")
         self.assertEqual(pair.encode("a\nb", complete=False).tolist(), [0, 1, 0, 0, 2])
         self.assertEqual(pair.encode("a\nb\n", starts_line=False).tolist(), [1, 0, 0, 2, 0])
+        # A literal mark at the end of an open line stays.
+        self.assertEqual(pair.encode("a <S> ", complete=False).tolist(), [0, 1, 0])
+        self.assertEqual(pair.encode("a\n<S> ", complete=False).tolist(), [0, 1, 0, 0, 0])
 
     @parameterized.parameters(
         ("eos", "a b\n\nc\n"), ("boundary", "a b\n\nc\n"), ("none", "a b c"), ("eos", "a\nb c")

@@ -71,7 +71,9 @@ class WordTokenizer(counted.CountedTokenizer):
             return content.replace("\n", f" {counted.END_OF_LINE} ")
         if self.end_of_line == "boundary":
             begin, end = f"{counted.BOUNDARY} ", f" {counted.BOUNDARY}\n"
-            content = content.replace("\n", end + begin).removesuffix(begin)
+            is_open = not content.endswith("\n")
+            content = content.replace("\n", end + begin)
+            content = content if is_open else content.removesuffix(begin)
             return begin + content if starts_line and content else content
         return content
 

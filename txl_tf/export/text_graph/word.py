@@ -12,7 +12,7 @@ _MARKING = {  # `WordTokenizer._marked` as patterns and what takes their place
     "eos": (("\n", f" {_END} "),),
     "boundary": (
         ("\n", f" {_BOUNDARY}\n{_BOUNDARY} "),
-        (rf"{_BOUNDARY} \z", ""),
+        (rf"\n{_BOUNDARY} \z", "\n"),
         (r"\A(?s:.)", rf"{_BOUNDARY} \0"),
     ),
 }
