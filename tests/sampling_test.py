@@ -56,7 +56,8 @@ class ChooseByRowTest(absltest.TestCase):
             np.array([row.get("top_k", 0) for row in settings], "int32"),
             np.array([row.get("top_p", 1.0) for row in settings], "float32"),
         ]
-        found = np.array([sampling.choose_by_row(*x, *columns) for x in zip(scores, chances)])
+        draws = zip(scores, chances, strict=True)
+        found = np.array([sampling.choose_by_row(*drawn, *columns) for drawn in draws])
         for i, options in enumerate(settings):
             expected = sampling.choose(scores[:, i], chances[:, i], Sampling(**options))
             np.testing.assert_array_equal(found[:, i], expected)

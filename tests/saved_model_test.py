@@ -168,7 +168,8 @@ class StepTest(parameterized.TestCase):
         ):
             np.testing.assert_array_equal(ours, theirs)
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "got 42949673"):
-            step(found, segments[0].astype("int64") + 2**32 + 1, initial(found, 2), name="step_int64")
+            wide = segments[0].astype("int64") + 2**32
+            step(found, wide + 1, initial(found, 2), name="step_int64")
 
     @parameterized.parameters("kv", "hidden")
     def test_half_precision_on_the_wire(self, state):
