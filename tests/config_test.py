@@ -35,7 +35,10 @@ class RulesTest(parameterized.TestCase):
         (dict(cutoffs=[4]), r"cutoffs must be a tuple of a whole number, got \[4\]"),
         (dict(div_val=2), "div_val must be 1 without cutoffs, got 2"),
         (dict(div_val=4, cutoffs=(3, 6)), "div_val must leave the last cluster a width"),
-        (dict(position="rotary"), "position must be one of xl, got 'rotary'"),
+        (
+            dict(position="rotary"),
+            "position must be one of xl, shaw, absolute, absolute_per_layer, got 'rotary'",
+        ),
         (dict(attention=()), r"attention must not be empty, got \(\)"),
         (dict(layer_norm_epsilon=0.0), "layer_norm_epsilon must be above 0, got 0.0"),
     )

@@ -8,6 +8,11 @@ from typing import Any
 from txl_tf import fields
 from txl_tf.fields import check, check_at_least, check_choice
 
+POSITIONS = ("xl", "shaw", "absolute", "absolute_per_layer")
+_WITH_SINUSOIDS = ("xl", "absolute")
+_WITH_TABLES = ("shaw", "absolute_per_layer")
+_WITHOUT_MEMORY = ("absolute", "absolute_per_layer")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerXLConfig:
@@ -16,7 +21,7 @@ class TransformerXLConfig:
     Attributes:
       vocab_size: number of token ids, V.
       num_layers: number of layers, L.
-      d_model: width of the residual stream, D. Even: half sines, half cosines.
+      d_model: width of the residual stream, D. Even where there are sinusoids: half are cosines.
       num_heads: attention heads, H.
       head_dim: width of a head, K. H * K need not equal D.
       d_inner: width of the feed-forward net's hidden layer, F.
@@ -36,7 +41,10 @@ class TransformerXLConfig:
       init_std: deviation of the normal initialiser of weights.
       proj_init_std: deviation of the normal initialiser of embedding and softmax projections.
       clamp_len: distances above this count as this; None is off.
-      position: how positions enter: "xl", the paper's relative encodings.
+      position: how positions enter: "xl", the paper's relative encodings; "shaw", learned ones;
+        "absolute", sinusoids added to the embedding, and "absolute_per_layer", learned vectors
+        added to the input of each layer, both without memory.
+      num_positions: rows of learned tables, for "shaw" and "absolute_per_layer".
       attention: attention spec of each layer, for example ("local(window=128)", "dense"), repeated.
       feed_forward: feed-forward spec of each layer, repeated.
       layer_norm_epsilon: 1e-12 in the TensorFlow original, 1e-5 in PyTorch and Hugging Face.
@@ -70,6 +78,7 @@ class TransformerXLConfig:
     proj_init_std: float = 0.01
     clamp_len: int | None = None
     position: str = "xl"
+    num_positions: int | None = None
     attention: tuple[str, ...] = ("dense",)
     feed_forward: tuple[str, ...] = ("dense",)
     layer_norm_epsilon: float = 1e-5
@@ -80,8 +89,8 @@ class TransformerXLConfig:
         fields.check_types(self)
         check_at_least(self, 1, "vocab_size", "num_layers", "d_model", "num_heads", "head_dim")
         check_at_least(self, 1, "d_inner", "d_embed", "div_val", "clamp_len", "attention_span")
+        check_at_least(self, 1, "num_positions")
         check_at_least(self, 0, "mem_len", "init_std", "proj_init_std")
-        check(self.d_model % 2 == 0, "d_model", "be even (half sines, half cosines)", self.d_model)
         check(
             self.layer_norm_epsilon > 0, "layer_norm_epsilon", "be above 0", self.layer_norm_epsilon
         )
@@ -102,9 +111,26 @@ class TransformerXLConfig:
                 f"div_val must leave the last cluster a width of at least 1, got {self.div_val} "
                 f"with d_embed {self.embed_dim} and {len(self.cutoffs)} cutoffs"
             )
-        check_choice(self, "position", ("xl",))
+        self._check_position()
         for field in ("attention", "feed_forward", "tie_projections"):
             check(len(getattr(self, field)) > 0, field, "not be empty", ())
+
+    def _check_position(self) -> None:
+        check_choice(self, "position", POSITIONS)
+        if self.position in _WITH_SINUSOIDS and self.d_model % 2:
+            raise ValueError(f"d_model must be even (half sines, half cosines), got {self.d_model}")
+        if self.position in _WITH_TABLES and self.num_positions is None:
+            raise ValueError(f"num_positions must be given for position {self.position}, got none")
+        if self.position not in _WITH_TABLES and self.num_positions is not None:
+            raise ValueError(
+                f"num_positions must be none for position {self.position}, which has no table, "
+                f"got {self.num_positions}"
+            )
+        if self.position in _WITHOUT_MEMORY and self.mem_len:
+            raise ValueError(
+                f"mem_len must be 0 for position {self.position}: what is remembered would have "
+                f"the places of an earlier segment, got {self.mem_len}"
+            )
 
     @property
     def embed_dim(self) -> int:

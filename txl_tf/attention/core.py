@@ -13,7 +13,8 @@ class AttentionCore(keras.layers.Layer):
     Shapes:
       content_query, position_query: [B, H, T, K], the segment's queries plus u, and plus v.
       keys, values: [B, H, S, K], of memory and segment, S = M + T.
-      encodings: [H, S, K], projected distances, farthest first.
+      encodings: [H, S, K'], projected distances, farthest first, and position_query as wide; None
+        where distances have no part in scores.
       returns [B, H, T, K].
 
     Call arguments by keyword: `visibility` (a `masks.Visibility`) and `dropout_key` (None where

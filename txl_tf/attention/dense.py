@@ -27,9 +27,11 @@ class DenseAttention(AttentionCore):
         dropout_key=None,
     ):
         content = tf.einsum("bhtk,bhsk->bhts", content_query, keys)
-        position = tf.einsum("bhtk,hsk->bhts", position_query, encodings)
-        shifted = positions.relative_shift(position)  # [B, H, T, S]
-        scores = tf.cast(content, tf.float32) + tf.cast(shifted, tf.float32)
+        scores = tf.cast(content, tf.float32)
+        if encodings is not None:
+            position = tf.einsum("bhtk,hsk->bhts", position_query, encodings)
+            shifted = positions.relative_shift(position)  # [B, H, T, S]
+            scores += tf.cast(shifted, tf.float32)
         scores *= content_query.shape[-1] ** -0.5
         _, _, num_queries, num_keys = shape_of(scores)
         visible = visibility.dense(num_queries, num_keys)  # [B, 1, T, S]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from txl_tf.config import TransformerXLConfig
+from txl_tf.layers.relative_attention import RelativeAttention
 
 
 class Parameter(NamedTuple):
@@ -57,7 +58,7 @@ def parameters(model) -> dict[str, Parameter]:
     """
     found: dict[str, Parameter] = {}
     _add_embedding(model, found)
-    _add_biases(model, found)
+    _ADD_POSITIONS[model.config.position](model, found)
     for layer, block in enumerate(model.blocks):
         _add_block(f"layer_{layer}", block, found)
     _add_softmax(model, found)
@@ -119,6 +120,34 @@ def _add_biases(model, found):
             _add(found, theirs, (len(weights), *heads), *weights, cut=list)
 
 
+def _add_distance_tables(model, found):
+    """What attn_type 1 of the PyTorch original learns."""
+    attentions = [block.attention for block in model.blocks]
+    for theirs, ours in (
+        ("r_w_bias", "content_bias"),
+        ("r_emb", "distance_table"),
+        ("r_bias", "distance_bias"),
+    ):
+        weights = [getattr(attention, ours) for attention in attentions]
+        _add(found, theirs, (len(weights), *weights[0].shape), *weights, cut=list)
+
+
+def _add_position_tables(model, found):
+    """What attn_type 3 of the PyTorch original learns, a row of which is as wide as the model."""
+    config = model.config
+    weights = [table.table for table in model.position_tables]
+    heads = (config.num_heads, config.head_dim)
+    _add(found, "r_emb", (len(weights), config.num_positions, *heads), *weights, cut=list)
+
+
+_ADD_POSITIONS = {
+    "xl": _add_biases,
+    "shaw": _add_distance_tables,
+    "absolute": lambda model, found: None,
+    "absolute_per_layer": _add_position_tables,
+}
+
+
 def _add_block(scope, block, found):
     attention, net = block.attention, block.feed_forward
     d_model, heads, width = attention.query_kernel.shape
@@ -132,7 +161,8 @@ def _add_block(scope, block, found):
         attention.value_kernel,
         cut=lambda value: np.split(value, 3, axis=1),
     )
-    _add(found, f"{scope}/rel_attn/r/kernel", (d_model, merged), attention.position_kernel)
+    if isinstance(attention, RelativeAttention):
+        _add(found, f"{scope}/rel_attn/r/kernel", (d_model, merged), attention.position_kernel)
     _add(found, f"{scope}/rel_attn/o/kernel", (merged, d_model), attention.output_kernel)
     _add(found, f"{scope}/ff/layer_1/kernel", net.inner_kernel.shape, net.inner_kernel)
     _add(found, f"{scope}/ff/layer_1/bias", net.inner_bias.shape, net.inner_bias)

@@ -77,16 +77,16 @@ class KeyValueState(HiddenState):
 
     def __init__(self, model, segment_len=128):
         super().__init__(model)
-        table = self.model.distances(model.config.mem_len + segment_len)
+        self._known = model.config.mem_len + segment_len  # keys whose distances are kept
         self.encodings = [
-            tf.Variable(block.encodings(table), trainable=False, name=f"encodings_{layer}")
-            for layer, block in enumerate(model.blocks)
-        ]  # L of [H, M + segment_len, K]
+            None if x is None else tf.Variable(x, trainable=False, name=f"encodings_{layer}")
+            for layer, x in enumerate(model.encodings(self._known))
+        ]  # L of [H, M + segment_len, K'], or of None where attention asks for none
 
     def refresh(self):
-        table = self.model.distances(self.encodings[0].shape[1])
-        for block, variable in zip(self.model.blocks, self.encodings, strict=True):
-            variable.assign(block.encodings(table))
+        for variable, x in zip(self.encodings, self.model.encodings(self._known), strict=True):
+            if variable is not None:
+                variable.assign(x)
 
     def initial(self, batch_size):
         """The state of rows that have read nothing, or zeros that count as read."""
@@ -110,6 +110,7 @@ class KeyValueState(HiddenState):
             zip(state.keys, state.values, strict=True),
             self._distances(slots + num_tokens),
             model.visibility(state.length, document_start),
+            lengths,
         )
         keys, values = (
             tuple(memory.newest(x, slots, axis=2, lengths=lengths) for x in xs)
@@ -119,19 +120,19 @@ class KeyValueState(HiddenState):
         return states[-1], memory.KeyValues(keys, values, length)
 
     def _distances(self, num_keys):
-        """Each layer's projected distances, farthest first: L of [H, S, K]."""
-        known = self.encodings[0].shape[1]
+        """Each layer's projected distances, farthest first: L of [H, S, K'] or of None."""
+        if self.encodings[0] is None:
+            return self.encodings
 
         def cut():
-            return [x[:, known - num_keys :] for x in self.encodings]
+            return [x[:, self._known - num_keys :] for x in self.encodings]
 
         def project():
-            table = self.model.distances(num_keys)
-            return [block.encodings(table) for block in self.model.blocks]
+            return self.model.encodings(num_keys)
 
         if isinstance(num_keys, int):
-            return cut() if num_keys <= known else project()
-        return tf.cond(num_keys <= known, cut, project)
+            return cut() if num_keys <= self._known else project()
+        return tf.cond(num_keys <= self._known, cut, project)
 
 
 STATES = {"kv": KeyValueState, "hidden": HiddenState}

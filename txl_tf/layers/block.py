@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from txl_tf import specs
 from txl_tf.feed_forward import FEED_FORWARD
-from txl_tf.layers.relative_attention import RelativeAttention
+from txl_tf.layers.positions import POSITIONS
 from txl_tf.ops import dropout as dropouts
 
 SITES = 4  # places of dropout in a block: attention weights, its output, inside the net, its output
@@ -21,13 +21,14 @@ class Block(keras.layers.Layer):
     Shapes:
       x: [B, T, D], the segment.
       past_keys, past_values: [B, H, M, K], `keys_values` of this layer's memory, oldest first.
-      encodings: [H, S, K], `encodings` of the distances, farthest first, S = M + T.
+      encodings: [H, S, K'], `encodings` of the distances, farthest first, S = M + T, or None.
       content_bias, position_bias: [H, K], only where `own_biases` is off.
       returns [B, T, D], and keys and values of memory and segment, [B, H, S, K] each.
 
     Args:
       config: the TransformerXLConfig fields that a layer needs, as keywords.
       attention, feed_forward: specs.
+      position: how positions get in.
       own_biases: whether this layer has its own u and v.
       site: the first of this layer's `SITES` dropout places.
     """
@@ -41,6 +42,8 @@ class Block(keras.layers.Layer):
         d_inner,
         attention="dense",
         feed_forward="dense",
+        position="xl",
+        num_positions=None,
         own_biases=True,
         pre_norm=False,
         dropout=0.0,
@@ -58,6 +61,8 @@ class Block(keras.layers.Layer):
             d_inner=d_inner,
             attention=attention,
             feed_forward=feed_forward,
+            position=position,
+            num_positions=num_positions,
             own_biases=own_biases,
             pre_norm=pre_norm,
             dropout=dropout,
@@ -69,12 +74,13 @@ class Block(keras.layers.Layer):
         self.pre_norm = pre_norm
         self.dropout = dropout
         self.site = site
-        self.attention = RelativeAttention(
+        self.attention = POSITIONS[position].attention(
             d_model=d_model,
             num_heads=num_heads,
             head_dim=head_dim,
             core=attention,
             own_biases=own_biases,
+            num_positions=num_positions,
             attention_dropout=attention_dropout,
             site=site,
             init_std=init_std,
@@ -112,9 +118,9 @@ class Block(keras.layers.Layer):
         """What attention makes of this layer's inputs. [B, T, D] -> twice [B, H, T, K]."""
         return self.attention.keys_values(self.attention_norm(x) if self.pre_norm else x)
 
-    def encodings(self, table):
-        """Projected sinusoids of distances. [S, D] -> [H, S, K]."""
-        return self.attention.encodings(table)
+    def encodings(self, distances):
+        """What attention makes of distances, [H, S, K'] or None; see there."""
+        return self.attention.encodings(distances)
 
     def call(
         self,
@@ -128,12 +134,12 @@ class Block(keras.layers.Layer):
         visibility,
         dropout_key=None,
     ):
-        query = self.attention_norm(x) if self.pre_norm else x
-        new_keys, new_values = self.attention.keys_values(query)
+        normed = self.attention_norm(x) if self.pre_norm else x
+        new_keys, new_values = self.attention.keys_values(normed)
         keys = tf.concat([past_keys, new_keys], axis=2)  # [B, H, S, K]
         values = tf.concat([past_values, new_values], axis=2)
         attended = self.attention(
-            query,
+            normed if self.attention.NORMS_QUERIES else x,
             keys,
             values,
             encodings,

@@ -10,6 +10,8 @@ from txl_tf.config import TransformerXLConfig, from_dict
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.layers.block import SITES, Block
+from txl_tf.layers.position_table import PositionTable
+from txl_tf.layers.positions import POSITIONS
 from txl_tf.layers.shared_biases import SharedBiases
 from txl_tf.models import memory
 from txl_tf.ops import dropout as dropouts
@@ -59,12 +61,14 @@ class TransformerXL(keras.Model):
             kwargs.setdefault("dtype", weights_of.dtype_policy)
         super().__init__(**kwargs)
         self.config = config
+        self._position = POSITIONS[config.position]
         self.seed_generator = keras.random.SeedGenerator()
         if weights_of is None:
             self._make_layers()
         else:
             self.embedding = weights_of.embedding
             self.blocks = weights_of.blocks
+            self.position_tables = weights_of.position_tables
             self.biases = weights_of.biases
             self.softmax = weights_of.softmax
         self.build()
@@ -84,7 +88,7 @@ class TransformerXL(keras.Model):
         )
         self.embedding = AdaptiveEmbedding(**words, name="embedding")
         self.biases = None
-        if not config.untie_biases:
+        if self._position.biases and not config.untie_biases:
             self.biases = SharedBiases(
                 config.num_heads, config.head_dim, config.init_std, dtype=policy, name="biases"
             )
@@ -96,6 +100,8 @@ class TransformerXL(keras.Model):
                 d_inner=config.d_inner,
                 attention=attention,
                 feed_forward=feed_forward,
+                position=config.position,
+                num_positions=config.num_positions,
                 own_biases=config.untie_biases,
                 pre_norm=config.pre_norm,
                 dropout=config.dropout,
@@ -112,6 +118,16 @@ class TransformerXL(keras.Model):
                 )
             )
         ]
+        self.position_tables = [
+            PositionTable(
+                config.num_positions,
+                config.d_model,
+                config.init_std,
+                dtype=policy,
+                name=f"position_table_{layer}",
+            )
+            for layer in range(config.num_layers if self._position.at_layers else 0)
+        ]
         self.softmax = AdaptiveSoftmax(
             **words,
             tie_embeddings=config.tie_embeddings,
@@ -121,7 +137,8 @@ class TransformerXL(keras.Model):
 
     def build(self, input_shape=None):
         width = self.config.d_model
-        for layer in (self.embedding, self.biases, self.softmax, *self.blocks):
+        shared = (self.embedding, self.biases, self.softmax)
+        for layer in (*shared, *self.blocks, *self.position_tables):
             if layer is not None and not layer.built:
                 layer.build((None, None, width))
 
@@ -197,21 +214,29 @@ class TransformerXL(keras.Model):
         tables, projections = self.embedding.tables, self.embedding.projections
         return self.softmax(hidden, tables, projections, targets=targets)
 
-    def run_layers(self, token_ids, pasts, encodings, visibility, dropout_key=None):
+    def run_layers(self, token_ids, pasts, encodings, visibility, lengths=None, dropout_key=None):
         """All that stands below the softmax, on whatever the layers remember.
 
         Shapes:
           token_ids: [B, T] int32.
           pasts: for each layer keys and values of what it remembers, [B, H, M, K] each.
-          encodings: for each layer its projected distances, [H, S, K], farthest first, S = M + T.
+          encodings: for each layer what `encodings` gives for S = M + T keys.
+          lengths: [B] int32 or None, as in a call.
           returns the residual stream, L + 1 of [B, T, D]; and for each layer keys and values of
             memory and segment, [B, H, S, K] each.
         """
         biases = () if self.biases is None else (self.biases.content, self.biases.position)
         x = self.embedding(token_ids)
+        places = self._places(shape_of(token_ids)[1], lengths)  # [B or 1, T]
+        if self._position.at_embedding:
+            x += tf.cast(positions.sinusoids(places, self.config.d_model), x.dtype)
         x = dropouts.dropout(x, self.config.dropout, dropout_key, _EMBEDDING)
         states, joined = [x], []
-        for block, past, distances in zip(self.blocks, pasts, encodings, strict=True):
+        for layer, (block, past, distances) in enumerate(
+            zip(self.blocks, pasts, encodings, strict=True)
+        ):
+            if self._position.at_layers:
+                x += self.position_tables[layer](places)
             x, *keys_values = block(
                 x, *past, distances, *biases, visibility=visibility, dropout_key=dropout_key
             )
@@ -219,10 +244,26 @@ class TransformerXL(keras.Model):
             joined.append(keys_values)
         return states, joined
 
-    def distances(self, num_keys):
-        """Sinusoids of the distances from the newest of `num_keys` keys, farthest first. [S, D]"""
-        places = positions.distances(num_keys, self.config.clamp_len)
-        return tf.cast(positions.sinusoids(places, self.config.d_model), self.compute_dtype)
+    def encodings(self, num_keys, dropout_key=None):
+        """What each layer's attention makes of the distances from the newest of S keys.
+
+        Returns L of [H, S, K'], farthest first, or of None where distances have no part in scores.
+        """
+        distances = positions.distances(num_keys, self.config.clamp_len)  # [S]
+        if self._position.of_sinusoids:
+            distances = positions.sinusoids(distances, self.config.d_model)  # [S, D]
+            distances = tf.cast(distances, self.compute_dtype)
+            distances = dropouts.dropout(  # once for all layers and rows
+                distances, self.config.dropout, dropout_key, _POSITIONS, by_row=False
+            )
+        return [block.encodings(distances) for block in self.blocks]
+
+    def _places(self, num_tokens, lengths):
+        """How far each token stands before the last of its row, clamped. [B or 1, T] float32."""
+        ends = tf.reshape(num_tokens if lengths is None else lengths, [-1, 1])
+        places = tf.cast(tf.maximum(ends - 1 - tf.range(num_tokens), 0), tf.float32)
+        clamp_len = self.config.clamp_len
+        return places if clamp_len is None else tf.minimum(places, float(clamp_len))
 
     def initial_mems(self, batch_size):
         """The memory of a stream that has read nothing.
@@ -269,14 +310,12 @@ class TransformerXL(keras.Model):
 
         past = [tf.stop_gradient(tf.cast(s, self.compute_dtype)) for s in mems.states]
         read = [s[:, :0] for s in past] if blank else past
-        # Distances are dropped once for all layers and rows.
-        table = self.distances(read[0].shape[1] + num_tokens)  # [S, D]
-        table = dropouts.dropout(table, config.dropout, key, _POSITIONS, by_row=False)
         states, _ = self.run_layers(
             token_ids,
             (block.keys_values(seen) for block, seen in zip(self.blocks, read, strict=True)),
-            (block.encodings(table) for block in self.blocks),
+            self.encodings(read[0].shape[1] + num_tokens, key),
             self.visibility(mems.length, document_start),
+            lengths,
             key,
         )
 

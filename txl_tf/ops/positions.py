@@ -19,10 +19,10 @@ def distances(num_keys, clamp_len=None):
 def sinusoids(places, width):
     """The sines of `places` at falling frequencies, then the cosines; not interleaved.
 
-    Shapes: places [S] float32 -> [S, width] float32; width is even.
+    Shapes: places [...] float32 -> [..., width] float32; width is even.
     """
     exponents = tf.range(0, width, 2, dtype=tf.float32) / width  # [width / 2]
-    angles = places[:, tf.newaxis] / 10000.0**exponents  # [S, width / 2]
+    angles = places[..., tf.newaxis] / 10000.0**exponents  # [..., width / 2]
     return tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
 
 
