@@ -15,6 +15,7 @@ from absl import app, flags
 
 import config_flags
 from txl_tf import model_dir as model_dirs
+from txl_tf import presets
 from txl_tf.config import Config
 from txl_tf.inference import state as states
 
@@ -23,11 +24,19 @@ flags.disclaim_key_flags()  # the flags belong to the program, whose --help show
 _LENGTHS = ("mem_len", "clamp_len", "attention_span")
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 _changeable: set[str] = set()
+_defined: set[str] = set()  # flags that say something about the model of --model_dir
 
 
-def define(shorthands: Mapping[str, str]) -> None:
-    """Defines the flags, and shorthands for the config fields that the program reads."""
-    flags.DEFINE_string("model_dir", None, "Folder of train or import_checkpoint.", required=True)
+def define(shorthands: Mapping[str, str], *, required: bool = True) -> None:
+    """Defines the flags, and shorthands for the config fields that the program reads.
+
+    Args:
+      shorthands: flag -> field, as "eval.batch_size".
+      required: whether there is no doing without --model_dir.
+    """
+    flags.DEFINE_string(
+        "model_dir", None, "Folder of train or import_checkpoint.", required=required
+    )
     flags.DEFINE_enum(
         "checkpoint", None, ["best", "latest"], "Which weights; unset is the best, if there is one."
     )
@@ -38,12 +47,16 @@ def define(shorthands: Mapping[str, str]) -> None:
     lengths = {name: f"eval.{name}" for name in _LENGTHS}
     config_flags.define_shorthands({**shorthands, **lengths})
     _changeable.update(shorthands.values())
+    _defined.update(("checkpoint", "precision", "state", "set", *shorthands, *lengths))
 
 
-def load() -> model_dirs.Loaded:
+def load(eval_preset: str | None = None) -> model_dirs.Loaded:
     """The model with the lengths that the flags and its eval settings ask for.
 
     Its config has the flags applied; a length of None in `config.eval` is off.
+
+    Args:
+      eval_preset: the preset whose eval settings take the place of the model's.
 
     Raises:
       app.UsageError: a flag changes what is fixed once a model is trained.
@@ -51,11 +64,23 @@ def load() -> model_dirs.Loaded:
     loaded = model_dirs.load(
         flags.FLAGS.model_dir, flags.FLAGS.checkpoint, _POLICIES[flags.FLAGS.precision]
     )
-    start = _with_lengths(loaded.config)
+    settings = presets.preset(eval_preset).eval if eval_preset else loaded.config.eval
+    start = _with_lengths(dataclasses.replace(loaded.config, eval=settings))
     config = config_flags.resolve(start)
     _check_changes(start, config)
     model = loaded.model.with_lengths(**{name: getattr(config.eval, name) for name in _LENGTHS})
     return dataclasses.replace(loaded, model=model, config=config)
+
+
+def refuse(because: str, *names: str) -> None:
+    """Refuses flags that would have no effect: those named, or else all but --model_dir.
+
+    Raises:
+      app.UsageError: one was given.
+    """
+    for name in names or sorted(_defined):
+        if flags.FLAGS[name].present:
+            raise app.UsageError(f"--{name} must be left out, {because}")
 
 
 def state() -> str:

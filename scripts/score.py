@@ -2,11 +2,13 @@
 
     python scripts/score.py --model_dir=RUN --input=FILE
     grep -v '^$' FILE | python scripts/score.py --model_dir=RUN --input=- --per_line --summary
+    python scripts/score.py --tflite=NAME.tflite --input=FILE
 
 Prints one JSON object a text: {tokens, log_probs (natural logarithms, the first null), num_tokens,
 unknown, nats, perplexity, bits_per_byte, bits_per_character}. A file is one text; with --per_line
 each line is one, without its line end, and has the line's place in the output. Plain and gzip files
 of any size will do: with --summary, which leaves out tokens and log_probs, memory does not grow.
+With --tflite a model of export_tflite scores, as it would on a device.
 """
 
 import json
@@ -14,36 +16,30 @@ import sys
 
 import program  # first: it quiets TensorFlow, which the others import
 
-from absl import flags
+from absl import app, flags
 
 import model_flags
 from pace import Pace
 from txl_tf.data import text
+from txl_tf.export import edge, silence
 from txl_tf.inference import score, scoring
 
 _INPUT = flags.DEFINE_string("input", None, "A text file, or - for standard input.", required=True)
+_TFLITE = flags.DEFINE_string("tflite", None, "A file of export_tflite, in place of --model_dir.")
 _PER_LINE = flags.DEFINE_bool("per_line", False, "Each line is a text of its own.")
 _SUMMARY = flags.DEFINE_bool("summary", False, "Leave out tokens and log_probs.")
 _INVALID_UTF8 = flags.DEFINE_enum(
     "invalid_utf8", "error", text.INVALID_UTF8, "Refuse bytes that are no UTF-8, or put U+FFFD."
 )
-model_flags.define({"batch_size": "eval.batch_size", "segment_len": "eval.segment_len"})
+model_flags.define(
+    {"batch_size": "eval.batch_size", "segment_len": "eval.segment_len"}, required=False
+)
 
 
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
     source = _source()
-    program.log_devices()
-    loaded = model_flags.load()
-    settings = loaded.config.eval
-    scorer = score.Scorer(
-        loaded.model,
-        loaded.tokenizer,
-        segment_len=model_flags.segment_len(loaded.config),
-        batch_size=settings.batch_size,
-        invalid_utf8=_INVALID_UTF8.value,
-        state=model_flags.state(),
-    )
+    scorer = _scorer()
     with text.Reader(source) as reader:
         scorer.progress = _progress(reader, source.size)
         if _PER_LINE.value:
@@ -53,6 +49,26 @@ def main(argv: list[str]) -> None:
             scores = iter([whole])
         for found in scores:
             print(json.dumps(found.to_dict()))
+
+
+def _scorer() -> scoring.TextScorer:
+    if _TFLITE.value is not None:
+        model_flags.refuse("--tflite takes its place", "model_dir")
+        model_flags.refuse("a --tflite file has it built in")
+        with silence.held_back():
+            return edge.scorer(_TFLITE.value, invalid_utf8=_INVALID_UTF8.value)
+    if flags.FLAGS.model_dir is None:
+        raise app.UsageError("--model_dir is required, or --tflite")
+    program.log_devices()
+    loaded = model_flags.load()
+    return score.Scorer(
+        loaded.model,
+        loaded.tokenizer,
+        segment_len=model_flags.segment_len(loaded.config),
+        batch_size=loaded.config.eval.batch_size,
+        invalid_utf8=_INVALID_UTF8.value,
+        state=model_flags.state(),
+    )
 
 
 def _source() -> text.Source:

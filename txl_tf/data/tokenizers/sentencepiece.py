@@ -1,16 +1,21 @@
-"""Subwords by the sentencepiece package, trained so that they lose nothing."""
+"""Subwords by the sentencepiece package, trained so that they lose nothing.
+
+The package is loaded when it is first used: who has another tokenizer does without it.
+"""
 
 import dataclasses
 import functools
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import sentencepiece
 
 from txl_tf.data import files, text
 from txl_tf.data.tokenizers import tokenizer
+
+if TYPE_CHECKING:
+    import sentencepiece
 
 MODEL_FILE = "sentencepiece.model"
 SAMPLE_BYTES = 1 << 24  # of text that training looks at
@@ -78,7 +83,9 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
         return cls(model=files.read_bytes(path))
 
     @functools.cached_property
-    def _processor(self) -> sentencepiece.SentencePieceProcessor:
+    def _processor(self) -> "sentencepiece.SentencePieceProcessor":
+        import sentencepiece  # see above
+
         return sentencepiece.SentencePieceProcessor(model_proto=self.model)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -152,6 +159,8 @@ class SamplingLearner(tokenizer.Learner):
             self._stride *= 2
 
     def finish(self) -> SentencePieceTokenizer:
+        import sentencepiece  # see above
+
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(

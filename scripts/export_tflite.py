@@ -1,0 +1,141 @@
+"""Converts a model for devices: a .tflite file, and beside it the folder with its vocabulary.
+
+    python scripts/export_tflite.py --model_dir=RUN --output=NAME.tflite --quantize=dynamic \\
+        --data_dir=DATA --split=test
+
+Writes NAME.tflite (signatures step and score, of fixed shapes, TFLite's own operators alone) and
+NAME.assets (tokenizer, model.json). Text is read to compare the result with the model, and for
+--quantize=int8 to learn the ranges from: of --data_dir its train split, of --text the first half.
+With neither, Python's documentation serves, if the vocabulary covers it and nothing is to be learnt
+from it. See docs/edge.md. The last line of stdout is one JSON object.
+"""
+
+import dataclasses
+import json
+
+import program  # first: it quiets TensorFlow, which the others import
+
+from absl import app, flags, logging
+
+import model_flags
+from pace import Pace
+from txl_tf.data import builtin_corpus, metadata, text
+from txl_tf.export import agreement, quantization, samples, tflite
+from txl_tf.model_dir import Loaded
+
+_OUTPUT = flags.DEFINE_string("output", None, "The file to write, NAME.tflite.", required=True)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 1, "Rows of a call, fixed.", lower_bound=1)
+_QUANTIZE = flags.DEFINE_enum(
+    "quantize", "none", list(quantization.QUANTIZATIONS), "How numbers are stored."
+)
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.")
+_SPLIT = flags.DEFINE_string("split", "valid", "Which split to compare on.")
+_TEXT = flags.DEFINE_string("text", None, "A text file, in place of --data_dir.")
+_COMPARED = flags.DEFINE_integer(
+    "compared_tokens", 8192, "Most tokens that are compared.", lower_bound=1
+)
+model_flags.define({"segment_len": "eval.segment_len"})
+
+_KNOWN = 0.99  # part of the symbols that must be in the vocabulary for text not of the user's
+
+
+def main(argv: list[str]) -> None:
+    del argv  # program.run refuses arguments that are no flags
+    model_flags.refuse("a device computes in float32", "precision")
+    model_flags.refuse("a device's state is keys and values", "state")
+    _check_text_flags()
+    program.log_devices()
+    loaded = model_flags.load()
+    segment_len = model_flags.segment_len(loaded.config)
+    calibration, held_out = _samples(loaded, segment_len)
+    report = tflite.export_tflite(
+        loaded.model,
+        loaded.tokenizer,
+        loaded.config,
+        _OUTPUT.value,
+        segment_len=segment_len,
+        batch_size=_BATCH_SIZE.value,
+        quantize=_QUANTIZE.value,
+        calibration=calibration,
+        held_out=held_out,
+        progress=_progress(),
+    )
+    logging.info("bytes=%d %s", report.bytes, report.path)
+    logging.info("ops: %s", ", ".join(f"{name} {n}" for name, n in report.ops.items()))
+    if report.agreement is not None:
+        _log(report.agreement)
+    print(json.dumps(report.to_dict() | {"step": loaded.step}, ensure_ascii=False))
+
+
+def _check_text_flags() -> None:
+    if _TEXT.value is not None and _DATA_DIR.value is not None:
+        raise app.UsageError("--text and --data_dir must not both be given")
+    if _DATA_DIR.value is None:
+        model_flags.refuse("it is a part of --data_dir", "split")
+        if _QUANTIZE.value == "int8" and _TEXT.value is None:
+            raise app.UsageError("--quantize=int8 needs text to learn from: --data_dir or --text")
+
+
+def _samples(loaded: Loaded, segment_len: int) -> tuple[samples.Sample | None, ...]:
+    """Text to learn ranges from, and other text to compare on."""
+    tokenizer, compared = loaded.tokenizer, _COMPARED.value + 1
+    learnt = tflite.CALIBRATION_SEGMENTS * _BATCH_SIZE.value * segment_len + 1
+    if _TEXT.value is not None:
+        source = text.Source.from_path(_TEXT.value)
+        return _halves(samples.of_text(tokenizer, [source], learnt + compared), learnt, compared)
+    if _DATA_DIR.value is None:
+        return None, _builtin(loaded, compared)
+    splits = metadata.Metadata.load(_DATA_DIR.value).splits
+    if "train" not in splits or _SPLIT.value == "train":
+        found = samples.of_split(_DATA_DIR.value, _SPLIT.value, tokenizer, learnt + compared)
+        return _halves(found, learnt, compared)
+    held_out = samples.of_split(_DATA_DIR.value, _SPLIT.value, tokenizer, compared)
+    return samples.of_split(_DATA_DIR.value, "train", tokenizer, learnt), held_out
+
+
+def _halves(found: samples.Sample, learnt: int, compared: int) -> tuple[samples.Sample, ...]:
+    middle = min(learnt, len(found.ids) // 2)
+    return found.part(0, middle), found.part(middle, middle + compared)
+
+
+def _builtin(loaded: Loaded, compared: int) -> samples.Sample | None:
+    sources = builtin_corpus.sources()["valid"]
+    try:
+        found = samples.of_text(loaded.tokenizer, sources, compared)
+    except ValueError:  # a symbol is unknown, and the tokenizer takes that for an error
+        found = None
+    if found is None or found.unknown > (1 - _KNOWN) * len(found.ids):
+        logging.warning("nothing is compared: the vocabulary wants --data_dir or --text")
+        return None
+    return dataclasses.replace(found, name="documentation of Python")
+
+
+def _progress() -> agreement.Progress:
+    pace = Pace("tokens")
+
+    def tell(done: int, tokens: int) -> None:
+        pace.tell(done, done / tokens)
+
+    return tell
+
+
+def _log(found: agreement.Agreement) -> None:
+    logging.info(
+        "top1_agreement=%.4f contexts=%d largest_difference=%.2g on %s",
+        found.top1_agreement,
+        found.contexts,
+        found.largest_difference,
+        found.text,
+    )
+    if found.bits_per_character is not None and found.float_bits_per_character is not None:
+        change = found.bits_per_character / found.float_bits_per_character - 1
+        logging.info(
+            "bits_per_character=%.4f float_bits_per_character=%.4f change=%+.3f%%",
+            found.bits_per_character,
+            found.float_bits_per_character,
+            100 * change,
+        )
+
+
+if __name__ == "__main__":
+    program.run(main)

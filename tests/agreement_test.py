@@ -1,0 +1,54 @@
+"""Tests of export/agreement.py."""
+
+import numpy as np
+from absl.testing import absltest, parameterized
+
+import edge_test
+import helpers
+from txl_tf.export import agreement, edge, samples
+from txl_tf.models.transformer_xl import TransformerXL
+
+
+def sample(count, vocab_size=11, seed=0):
+    ids = helpers.draw_ids(count, vocab_size=vocab_size, seed=seed)
+    return samples.Sample(name="noise", ids=ids, unknown=0, tokens=count, characters=2 * count)
+
+
+class AgreementTest(parameterized.TestCase):
+    @parameterized.parameters((1, 4), (3, 4), (5, 2), (16, 4))
+    def test_rows_have_every_pair_once(self, batch_size, segment_len):
+        ids = np.arange(14, dtype=np.int32)
+        pairs, last = [], None
+        for read, targets, lengths in agreement.rows(ids, batch_size, segment_len):
+            self.assertLen(read, batch_size)
+            for row, length in enumerate(lengths):
+                pairs += zip(read[row, :length], targets[row, :length], strict=True)
+                if last is not None and length:
+                    self.assertEqual(read[row, 0], last[row][-1] + 1)
+            last = read
+        self.assertCountEqual(pairs, [(i, i + 1) for i in range(13)])
+
+    def test_agreement_counts(self):
+        """Held to a model that is not the one converted: it must disagree."""
+        model, path = edge_test.export(self, seed=0)
+        other, found = TransformerXL(model.config), edge.EdgeModel(path)
+        helpers.loud(other, 1)
+        held_out = sample(101, seed=4)
+        same = agreement.measure(model, found, held_out)
+        self.assertEqual(same.top1_agreement, 1.0)
+        nll, _ = model.nll(held_out.ids[np.newaxis, :4], held_out.ids[np.newaxis, 1:5])
+        few = agreement.measure(model, found, held_out.part(0, 5))
+        expected = nll.numpy().mean() / np.log(2) / 2  # two characters a token
+        self.assertAlmostEqual(few.bits_per_character, expected, delta=1e-4)
+        differing = agreement.measure(other, found, held_out)
+        self.assertLess(differing.top1_agreement, 0.6)
+        self.assertAlmostEqual(differing.bits_per_character, same.bits_per_character)
+        self.assertGreater(differing.largest_difference, 1)
+        with self.assertRaisesRegex(
+            ValueError, "noise must hold 2 tokens to compare models, got 1"
+        ):
+            agreement.measure(model, found, held_out.part(0, 1))
+
+
+if __name__ == "__main__":
+    absltest.main()

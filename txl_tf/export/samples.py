@@ -1,0 +1,89 @@
+"""Text that a conversion is tried on, as token ids."""
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+
+from txl_tf.data import text
+from txl_tf.data.batches import Batches
+from txl_tf.data.tokenizers import Tokenizer
+
+_PIECE_BYTES = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Consecutive tokens of a text.
+
+    Attributes:
+      name: of the text, for messages.
+      ids: [N] int32.
+      unknown: how many of them stand for a symbol outside the vocabulary.
+      tokens, characters: of the text around them, so that nats become bits per character.
+    """
+
+    name: str
+    ids: np.ndarray
+    unknown: int
+    tokens: int
+    characters: int
+
+    def part(self, start: int, end: int | None = None) -> "Sample":
+        """The tokens from `start` to `end`."""
+        return dataclasses.replace(self, ids=self.ids[start:end])
+
+
+def of_text(tokenizer: Tokenizer, sources: Iterable[text.Source], most: int) -> Sample:
+    """At most `most` tokens from the beginning of texts, read one after another."""
+    ids: list[np.ndarray] = []
+    names, tokens, characters, unknown = [], 0, 0, 0
+    for source in sources:
+        if tokens >= most:
+            break
+        names.append(source.name)
+        with text.Reader(source) as reader:
+            for piece in reader.pieces(_PIECE_BYTES):
+                found = tokenizer.encode_piece(piece)
+                ids.append(found.ids)
+                tokens += len(found.ids)
+                characters += found.characters
+                unknown += found.unknown
+                if tokens >= most:
+                    break
+    joined = np.concatenate([np.zeros(0, np.int32), *ids])[:most]
+    return Sample(
+        name=", ".join(names),
+        ids=joined,
+        unknown=unknown,
+        tokens=tokens,
+        characters=characters,
+    )
+
+
+def of_split(data_dir: str, split: str, tokenizer: Tokenizer, most: int) -> Sample:
+    """At most `most` tokens from the beginning of a split of prepared data.
+
+    Raises:
+      ValueError: the data has another vocabulary, or no such split.
+    """
+    batches = Batches(data_dir, split, batch_size=1, segment_len=256, mode="eval", num_parallel=1)
+    batches.metadata.check_vocabulary(tokenizer.vocab_size, tokenizer.checksum)
+    ids: list[np.ndarray] = []
+    count = 0
+    for batch in batches.arrays(epochs=1):
+        real = batch.targets[0] != -1
+        ids.append(batch.ids[0][real])
+        count += len(ids[-1])
+        if count > most:
+            break
+    else:
+        ids.append(batch.targets[0][real][-1:])  # the last token is never an input
+    found = batches.split_metadata
+    return Sample(
+        name=f"{data_dir} ({split})",
+        ids=np.concatenate(ids)[:most],
+        unknown=found.unknown,
+        tokens=found.tokens,
+        characters=found.characters or 0,
+    )

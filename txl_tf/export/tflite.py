@@ -1,0 +1,235 @@
+"""Converts a model for devices: NAME.tflite, and beside it NAME.assets with all that use needs.
+
+    NAME.tflite
+    NAME.assets/tokenizer.json, vocabulary     as in a model_dir
+    NAME.assets/model.json                     shapes, config, checksum, what was measured
+
+`edge` runs it.
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.config import Config
+from txl_tf.data import files, text
+from txl_tf.data.tokenizers import Tokenizer
+from txl_tf.export import agreement, edge, flatbuffer, quantization, silence
+from txl_tf.export.edge_graph import EdgeGraph
+from txl_tf.export.samples import Sample
+
+CALIBRATION_SEGMENTS = 64  # batches that int8 learns its ranges from
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a conversion came to.
+
+    Attributes:
+      path: of the .tflite file.
+      quantize: as given.
+      bytes: of that file.
+      ops: how often it uses each operator, over both signatures.
+      agreement: with the original model on held-out text; None where none was given.
+    """
+
+    path: str
+    quantize: str
+    bytes: int
+    ops: dict[str, int]
+    agreement: agreement.Agreement | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, the agreement's among the others."""
+        values = dataclasses.asdict(self)
+        measured = values.pop("agreement")
+        return values | (measured or {})
+
+
+def export_tflite(
+    model,
+    tokenizer: Tokenizer,
+    config: Config,
+    path: str,
+    *,
+    segment_len: int,
+    batch_size: int = 1,
+    quantize: str = "none",
+    calibration: Sample | None = None,
+    held_out: Sample | None = None,
+    progress: agreement.Progress | None = None,
+) -> Report:
+    """Writes the .tflite file and its folder, whole or not at all.
+
+    Args:
+      model: a TransformerXL that computes in float32; its lengths are those of the export.
+      tokenizer: the one it was trained with.
+      config: of the run, for model.json.
+      path: the file, NAME.tflite.
+      segment_len, batch_size: T and B, fixed in the file.
+      quantize: "none", "float16", "dynamic" or "int8"; see `quantization`.
+      calibration: text like that of use, which "int8" needs.
+      held_out: another text, on which the result is compared with `model`.
+      progress: called while it is compared.
+
+    Raises:
+      ValueError: a value breaks a rule, or there is something at `path` already.
+    """
+    path = str(path)
+    _check(model, tokenizer, path, segment_len, batch_size)
+    if quantize not in quantization.QUANTIZATIONS:
+        choices = ", ".join(quantization.QUANTIZATIONS)
+        raise ValueError(f"quantize must be one of {choices}, got {quantize!r}")
+    if quantize == "int8" and (calibration is None or len(calibration.ids) < 2):
+        raise ValueError("calibration must be given for int8, at least 2 tokens of text, got none")
+    graph = EdgeGraph(model, batch_size=batch_size, segment_len=segment_len)
+    signatures = graph.concrete()
+    data = _convert(graph, signatures, quantize, calibration)
+    ops = flatbuffer.count_ops(data)
+    if foreign := flatbuffer.not_built_in(ops):
+        raise ValueError(f"the model must consist of TFLite's own operators, got {foreign}")
+    with tempfile.TemporaryDirectory() as folder:
+        draft = os.path.join(folder, os.path.basename(path))
+        assets = edge.assets_of(draft)
+        files.make_folder(assets)
+        files.write_bytes(draft, data)
+        tokenizer.save(assets)
+        config = dataclasses.replace(config, model=model.config)
+        about = _describe(graph, signatures, tokenizer, config, quantize, draft)
+        _write_description(assets, about)
+        measured = None
+        if held_out is not None:
+            with silence.held_back():
+                converted = edge.EdgeModel(draft)
+            measured = agreement.measure(model, converted, held_out, progress)
+        report = Report(path=path, quantize=quantize, bytes=len(data), ops=ops, agreement=measured)
+        told = {name: value for name, value in report.to_dict().items() if name != "path"}
+        _write_description(assets, about | {"report": told})
+        _publish(draft, path)
+    return report
+
+
+def _check(model, tokenizer: Tokenizer, path: str, segment_len: int, batch_size: int) -> None:
+    """Refuses what cannot be exported."""
+    for name, value in (("segment_len", segment_len), ("batch_size", batch_size)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if not os.path.basename(path).removesuffix(edge.SUFFIX) or not path.endswith(edge.SUFFIX):
+        raise ValueError(f"output must be a file name that ends in {edge.SUFFIX}, got {path}")
+    for taken in filter(files.exists, (path, edge.assets_of(path))):
+        raise ValueError(f"output must not exist yet, got {taken}")
+    if model.compute_dtype != "float32":
+        raise ValueError(f"the model must compute in float32, got {model.compute_dtype}")
+    if model.config.mem_len < 1:
+        raise ValueError("mem_len must be at least 1 for a device, got 0")
+    if tokenizer.vocab_size != model.config.vocab_size:
+        raise ValueError(
+            f"tokenizer must have the model's {model.config.vocab_size} ids, "
+            f"got {tokenizer.vocab_size}"
+        )
+
+
+def _convert(
+    graph: EdgeGraph, signatures: dict[str, Any], quantize: str, calibration: Sample | None
+) -> bytes:
+    def examples():
+        return _examples(graph, signatures["step"], calibration.ids if calibration else [])
+
+    with tempfile.TemporaryDirectory() as folder, silence.held_back():
+        tf.saved_model.save(graph, folder, signatures=signatures)
+        return quantization.convert(folder, list(signatures), quantize, examples)
+
+
+def _examples(graph: EdgeGraph, step, ids):
+    """Yields (signature, inputs) as the model meets them when it reads `ids` from the start on."""
+    state = {name: x.numpy() for name, x in graph.initial().items()}
+    batches = agreement.rows(ids, graph.batch_size, graph.segment_len)
+    for read, targets, lengths in itertools.islice(batches, CALIBRATION_SEGMENTS):
+        padding = [[0, 0], [0, graph.segment_len - read.shape[1]]]
+        inputs = dict(input_ids=np.pad(read, padding), lengths=lengths, **state)
+        yield "step", inputs
+        yield "score", inputs | {"targets": np.pad(targets, padding)}
+        results = step(**{name: tf.constant(x) for name, x in inputs.items()})
+        state = {name: results[name].numpy() for name in state}
+
+
+def _describe(
+    graph: EdgeGraph,
+    signatures: dict[str, Any],
+    tokenizer: Tokenizer,
+    config: Config,
+    quantize: str,
+    draft: str,
+) -> dict[str, Any]:
+    """What model.json says, but for the report."""
+    return {
+        "format": edge.FORMAT,
+        "vocab_size": config.model.vocab_size,
+        "batch_size": graph.batch_size,
+        "segment_len": graph.segment_len,
+        "quantize": quantize,
+        "file": {
+            "bytes": files.size(draft),
+            "sha256": text.sha256(text.Source.from_path(draft)),
+        },
+        "tokenizer": {
+            "kind": tokenizer.kind,
+            "options": tokenizer.options,
+            "checksum": tokenizer.checksum,
+        },
+        "signatures": {
+            name: {
+                "inputs": _tensors(function.structured_input_signature[1]),
+                "outputs": _tensors(function.structured_outputs),
+            }
+            for name, function in signatures.items()
+        },
+        "initial_state": _initial_state(graph),
+        "config": dataclasses.asdict(config),
+    }
+
+
+def _tensors(specs) -> dict[str, Any]:
+    return {
+        name: {"shape": spec.shape.as_list(), "dtype": spec.dtype.name}
+        for name, spec in sorted(specs.items())
+    }
+
+
+def _initial_state(graph: EdgeGraph) -> dict[str, Any]:
+    """Each tensor of a fresh state as one number, or [L, H, K] where slots are not zero."""
+    tensors = {name: x.numpy() for name, x in graph.initial().items()}
+    length = int(tensors.pop(edge.LENGTH)[0])
+    slots = {name: x[0, :, :, 0].tolist() if x.any() else 0.0 for name, x in tensors.items()}
+    return slots | {edge.LENGTH: length}
+
+
+def _write_description(assets: str, about: dict[str, Any]) -> None:
+    data = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
+    files.write_bytes(os.path.join(assets, edge.DESCRIPTION), data.encode("utf-8"))
+
+
+def _publish(draft: str, path: str) -> None:
+    """Puts the finished files at their place; the .tflite file comes last."""
+    folder, partial = edge.assets_of(path), f"{path}.partial"
+    if parent := os.path.dirname(path):
+        files.make_folder(parent)
+    try:
+        with files.replacing(folder) as assets:
+            for name in files.names(edge.assets_of(draft)):
+                data = files.read_bytes(os.path.join(edge.assets_of(draft), name))
+                files.write_bytes(os.path.join(assets, name), data)
+            files.write_bytes(partial, files.read_bytes(draft))
+        files.rename(partial, path)
+    except BaseException:
+        for leftover in filter(files.exists, (partial,)):
+            files.remove(leftover)
+        if files.exists(folder):
+            files.remove_folder(folder)
+        raise
