@@ -1,0 +1,109 @@
+"""The edge suite: what a step costs by LiteRT, and by TensorFlow on the SavedModel."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import timing
+from txl_tf.config import Config
+from txl_tf.data.tokenizers import ByteTokenizer
+from txl_tf.export import edge, silence
+from txl_tf.export.saved_model import export_saved_model
+from txl_tf.export.tflite import export_tflite
+from txl_tf.models.transformer_xl import TransformerXL
+
+_QUANTIZATIONS = ("none", "dynamic")
+_SEGMENTS = (1, 16)  # ids of a call: as in generating, and as in scoring
+_TOLERANCE = {"none": 1e-4, "dynamic": 0.5}  # of scores, which have a deviation of about 1
+
+
+def run(config: Config, repeats: int) -> list[dict[str, Any]]:
+    """A row for each way and segment: one batch row, a full memory, weights drawn by the seed.
+
+    Raises:
+      ValueError: the outputs of two ways differ, so that their times may not be compared.
+    """
+    model = TransformerXL(config.model)
+    tokenizer = ByteTokenizer()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        with silence.held_back():
+            export_saved_model(model, tokenizer, config, os.path.join(folder, "model"))
+        served = tf.saved_model.load(os.path.join(folder, "model", "1")).signatures["step"]
+        for size in _SEGMENTS:
+            ids = np.arange(size, dtype=np.int32)[np.newaxis] % config.model.vocab_size
+            ways = {"SavedModel": _by_saved_model(served, ids)}
+            for quantize in _QUANTIZATIONS:
+                path = os.path.join(folder, f"{quantize}-{size}.tflite")
+                with silence.held_back():
+                    export_tflite(
+                        model, tokenizer, config, path, segment_len=size, quantize=quantize
+                    )
+                    converted = edge.EdgeModel(path)
+                way = f"LiteRT {quantize}"
+                ways[way] = _by_litert(converted, ids)
+                _check(_by_saved_model(served, ids), ways[way], way, _TOLERANCE[quantize])
+            rows += _rows(timing.race(ways, repeats), size)
+    return rows
+
+
+def _by_saved_model(step, ids) -> Callable[[], np.ndarray]:
+    """A call that reads `ids` and takes its own state back: the scores."""
+    specs = step.structured_input_signature[1]
+    state = {
+        name: tf.zeros([1, *spec.shape[1:]], spec.dtype)
+        for name, spec in specs.items()
+        if name not in ("input_ids", "lengths")
+    }
+    inputs = dict(input_ids=tf.constant(ids), lengths=tf.constant([ids.shape[1]]))
+
+    def call() -> np.ndarray:
+        outputs = step(**inputs, **state)
+        scores = outputs.pop("scores").numpy()
+        state.update(outputs)
+        return scores
+
+    return call
+
+
+def _by_litert(converted: edge.EdgeModel, ids) -> Callable[[], np.ndarray]:
+    state = dict(converted.initial(1))
+
+    def call() -> np.ndarray:
+        scores, after = converted.step(ids, state)
+        state.update(after)
+        return scores
+
+    return call
+
+
+def _check(
+    expected: Callable[[], np.ndarray], found: Callable[[], np.ndarray], way: str, tolerance: float
+) -> None:
+    """Refuses two ways whose scores of the first segments differ."""
+    for _ in range(3):
+        largest = float(np.abs(expected() - found()).max())
+        if not largest <= tolerance:
+            raise ValueError(
+                f"scores of {way} must be within {tolerance} of the SavedModel's, "
+                f"got a difference of {largest:.2g}"
+            )
+
+
+def _rows(times: dict[str, timing.Timing], size: int) -> list[dict[str, Any]]:
+    slowest = times["SavedModel"].median
+    return [
+        {
+            "way": way,
+            "segment_len": size,
+            "ms_per_token": 1e3 * found.median / size,
+            "fastest": 1e3 * found.fastest / size,
+            "slowest": 1e3 * found.slowest / size,
+            "times_faster": slowest / found.median,
+        }
+        for way, found in times.items()
+    ]

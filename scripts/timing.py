@@ -1,0 +1,41 @@
+"""Side-by-side timing: contenders take turns, so that what slows the machine slows all of them."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+_LEAST = 0.2  # seconds of a turn, so that the clock's grain and a switch of contenders are small
+
+
+class Timing(NamedTuple):
+    """Seconds of one call: the median over the turns, the fastest and the slowest."""
+
+    median: float
+    fastest: float
+    slowest: float
+
+
+def race(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, Timing]:
+    """Times each contender in `repeats` turns, each after the other in every round.
+
+    A turn calls as often as fills `_LEAST` seconds. The first call of each, which may compile, and
+    a warm-up turn do not count.
+    """
+    calls = {name: _calls_of_a_turn(call) for name, call in contenders.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(repeats + 1):
+        for name, call in contenders.items():
+            start = time.perf_counter()
+            for _ in range(calls[name]):
+                call()
+            if turn:
+                seconds[name].append((time.perf_counter() - start) / calls[name])
+    return {n: Timing(statistics.median(s), min(s), max(s)) for n, s in seconds.items()}
+
+
+def _calls_of_a_turn(call: Callable[[], object]) -> int:
+    call()
+    start = time.perf_counter()
+    call()
+    return max(1, round(_LEAST / max(time.perf_counter() - start, 1e-6)))

@@ -1,0 +1,50 @@
+"""Tests of scripts/timing.py. Durations themselves are nobody's promise: only who called whom."""
+
+from unittest import mock
+
+from absl.testing import absltest
+
+import timing
+
+
+class RaceTest(absltest.TestCase):
+    def race(self, durations, repeats):
+        """Races contenders on a clock that only they move; who was called, in order."""
+        now, called = [0.0], []
+
+        def contender(name):
+            def call():
+                called.append(name)
+                now[0] += durations[name]
+
+            return call
+
+        with mock.patch.object(timing.time, "perf_counter", lambda: now[0]):
+            found = timing.race({name: contender(name) for name in durations}, repeats)
+        return found, called
+
+    def test_seconds_of_one_call(self):
+        found, _ = self.race({"slow": 0.5, "fast": 0.01}, repeats=3)
+        for name, seconds in (("slow", 0.5), ("fast", 0.01)):
+            for value in found[name]:
+                self.assertAlmostEqual(value, seconds)
+
+    def test_contenders_take_turns(self):
+        _, called = self.race({"slow": 0.5, "fast": 0.1}, repeats=2)
+        before = ["slow", "slow", "fast", "fast"]  # to compile, and to count the calls of a turn
+        self.assertEqual(called, before + ["slow", "fast", "fast"] * 3)
+
+    def test_the_median_is_told(self):
+        turns = iter([1.0, 1.0, 9.0, 3.0, 1.0, 8.0])  # two before, one to warm up, three that count
+        now = [0.0]
+
+        def call():
+            now[0] += next(turns)
+
+        with mock.patch.object(timing.time, "perf_counter", lambda: now[0]):
+            found = timing.race({"only": call}, repeats=3)
+        self.assertEqual(found["only"], timing.Timing(3.0, 1.0, 8.0))
+
+
+if __name__ == "__main__":
+    absltest.main()
