@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from txl_tf.data.batches import Batches
     from txl_tf.data.prepare import prepare
     from txl_tf.data.recipe import Recipe
+    from txl_tf.export.saved_model import export_saved_model
+    from txl_tf.export.tflite import export_tflite
     from txl_tf.feed_forward import FEED_FORWARD
     from txl_tf.inference.evaluate import evaluate
     from txl_tf.inference.generate import generate
@@ -48,6 +50,8 @@ __all__ = [
     "TransformerXL",
     "TransformerXLConfig",
     "evaluate",
+    "export_saved_model",
+    "export_tflite",
     "generate",
     "load",
     "override",
@@ -71,6 +75,8 @@ _HOMES = {
     "TransformerXL": "txl_tf.models.transformer_xl",
     "TransformerXLConfig": "txl_tf.config",
     "evaluate": "txl_tf.inference.evaluate",
+    "export_saved_model": "txl_tf.export.saved_model",
+    "export_tflite": "txl_tf.export.tflite",
     "generate": "txl_tf.inference.generate",
     "load": "txl_tf.model_dir",
     "override": "txl_tf.config",
