@@ -1,0 +1,56 @@
+"""Files that are read in jumps, wherever they are."""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from typing import IO, Any, cast
+
+from txl_tf.data import files
+
+_BUFFER = 1 << 20
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[tuple[IO[bytes], int]]:
+    """Opens a file to read and seek in; gives it and its size in bytes.
+
+    Raises:
+      ValueError: it is not there.
+    """
+    path = str(path)
+    if not files.exists(path):
+        raise ValueError(f"{path} must be a file, got none of that name")
+    if files.is_folder(path):
+        raise ValueError(f"{path} must be a file, got a folder")
+    size = files.size(path)
+    with files.open_bytes(path) as file:
+        if files.is_remote(path):
+            yield cast(IO[bytes], io.BufferedReader(_Remote(file), _BUFFER)), size
+        else:
+            yield file, size
+
+
+class _Remote(io.RawIOBase):
+    """TensorFlow's file as the standard library has them, so that it can be buffered."""
+
+    def __init__(self, file: Any):
+        super().__init__()
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self._file.tell()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
