@@ -57,6 +57,13 @@ _RECIPE = [
         "Take this vocabulary: a data_dir or model_dir (with all its tokenizer's options), a "
         "file of one word a line (a count may follow the word), or a SentencePiece model.",
     ),
+    flags.DEFINE_string(
+        "extend_vocab",
+        None,
+        "Take the tokenizer of this data_dir or model_dir, and give the symbols that the text has "
+        "besides the ids after its own, so that train --init_from can go on from its models. "
+        "byte and sentencepiece know all text and stay as they are.",
+    ),
     flags.DEFINE_enum(
         "vocab_repeats",
         None,

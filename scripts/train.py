@@ -5,6 +5,11 @@
 A new run is the preset with the changes given by flags. In a model_dir that holds a run, its
 config is the start instead (or --preset, if given); what makes it another run is refused. The
 last line of stdout is one JSON object. Exit code 75: stopped by a signal, saved, to be run again.
+
+Fine-tuning, on text whose new symbols come after those that the model knows:
+
+    python scripts/prepare_data.py --extend_vocab=MODEL --train=TEXT --output_dir=DATA
+    python scripts/train.py --data_dir=DATA --init_from=MODEL --model_dir=RUN --train_steps=1000
 """
 
 import dataclasses
@@ -25,7 +30,11 @@ from txl_tf.training import devices, loop
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
 _INIT_FROM = flags.DEFINE_string(
-    "init_from", None, "Another model_dir, whose weights a new run starts from."
+    "init_from",
+    None,
+    "Another model_dir: a new run starts from its weights, with a new optimizer, and from its "
+    "config unless --preset is given. The data's vocabulary is that model's, or that with more "
+    "symbols at its end.",
 )
 _STRATEGY = flags.DEFINE_enum(
     "strategy", "auto", list(devices.STRATEGIES), "How the run spreads over devices."
@@ -66,12 +75,16 @@ def main(argv: list[str]) -> int:
 
 
 def _config() -> Config:
-    """The run's own config or a preset, with the data's vocabulary and the changes by flags."""
+    """The config to start from, with the data's vocabulary and the changes by flags."""
     vocab_size = Metadata.load(_DATA_DIR.value).vocab_size
-    goes_on = model_dirs.exists(_MODEL_DIR.value)
-    if goes_on and _PRESET.value is None:
+    if _PRESET.value is not None:
+        base = presets.preset(_PRESET.value)
+    elif model_dirs.exists(_MODEL_DIR.value):
         return config_flags.resolve(model_dirs.read_config(_MODEL_DIR.value))
-    base = presets.preset(_PRESET.value or "tiny")
+    elif _INIT_FROM.value is not None:
+        base = model_dirs.read_config(_INIT_FROM.value)
+    else:
+        base = presets.preset("tiny")
     return config_flags.resolve(base, {"model.vocab_size": vocab_size})
 
 

@@ -152,6 +152,17 @@ class AwkwardTextTest(ProgramCase):
         flags = (f"--train={self.file('a')}", "--tokenizer=word", f"--vocab={vocab}")
         self.fail_with(f"{vocab}:2 must hold a symbol, got a blank line", *flags)
 
+    def test_extended_vocabulary(self):
+        flags = f"--train={self.file('a b')}", "--tokenizer=char"
+        self.succeed(*flags)
+        known = tokenizers.load(self.out)
+        first, self.out = self.out, self.folder / "second"
+        flags = f"--train={self.file('bad')}", f"--extend_vocab={first}"
+        made, _ = self.succeed(*flags)
+        self.assertEqual((made["status"], made["vocab_size"]), ("built", 5))
+        self.assertEqual(tokenizers.load(self.out).symbols, (*known.symbols, "d"))
+        self.assertEqual(self.succeed(*flags)[0]["status"], "reused")
+
     @pytest.mark.slow
     def test_remote_path(self):
         path = self.file("a b\n")

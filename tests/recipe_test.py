@@ -5,7 +5,7 @@ import json
 from absl.testing import absltest, parameterized
 
 import helpers
-from txl_tf.data import tokenizers, vocabulary
+from txl_tf.data import text, tokenizers, vocabulary
 from txl_tf.data.recipe import Recipe
 
 
@@ -22,6 +22,7 @@ class RecipeTest(parameterized.TestCase):
             "file, line or none with shuffle_sentences, got blank_line",
         ),
         (dict(vocab="x", vocab_size=9), "must be left out with vocab, got 9 and 0"),
+        (dict(vocab="x", extend_vocab="y"), "left out with extend_vocab, got 'x' and 'y'"),
     )
     def test_refuses(self, fields, message):
         with self.assertRaisesRegex(ValueError, message):
@@ -37,6 +38,7 @@ class RecipeTest(parameterized.TestCase):
             dict(tokenizer="sentencepiece", options=dict(unknown="unk")),
             "unknown must be left out for tokenizer sentencepiece, which takes no options",
         ),
+        (dict(extend_vocab="no/such"), "no/such must hold tokenizer.json, got none"),
         (dict(vocab="no/such"), "vocab must be a file or a folder, got 'no/such', which is not"),
     )
     def test_start_refuses(self, fields, message):
@@ -102,6 +104,80 @@ class VocabTest(absltest.TestCase):
             records.append(recipe.record(recipe.start()))
         self.assertNotEqual(*records)
         self.assertNotIn(str(self.folder), json.dumps(records))
+
+
+class ExtendVocabTest(parameterized.TestCase):
+    """New symbols come last, the most frequent first; all else stays, <unk> too."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = str(helpers.temp_dir(self))
+
+    def save(self, kind, symbols, **options):
+        vocab = vocabulary.Vocabulary(symbols.split())
+        known = tokenizers.kind(kind)(vocabulary=vocab, **options)
+        known.save(self.folder)
+        return known
+
+    def extend(self, content, **fields):
+        """The tokenizer of the folder, extended by a text."""
+        start = Recipe(extend_vocab=self.folder, **fields).start()
+        start.add(start.observe(text.Piece(content.encode())))
+        return start.finish()
+
+    def test_characters(self):
+        known = self.save("char", "a b <unk>")
+        grown = self.extend("cab dada\n")
+        self.assertEqual(grown.vocabulary.symbols, ("a", "b", "<unk>", "d", "c", " ", "\n"))
+        self.assertEqual(grown.unknown_id, known.unknown_id)
+        self.assertEqual(grown.encode("bad!").tolist(), [1, 0, 3, 2])
+        self.assertEqual(self.extend("abba").vocabulary, known.vocabulary)
+
+    def test_words_with_all_options(self):
+        self.save("word", "<S> the <unk>", end_of_line="boundary", lower_case=True)
+        grown = self.extend("The cat\nthe dog <unk> dog\n")
+        self.assertEqual(grown.vocabulary.symbols, ("<S>", "the", "<unk>", "dog", "cat"))
+        self.assertEqual((grown.end_of_line, grown.lower_case), ("boundary", True))
+
+    def test_limits(self):
+        self.save("word", "<eos> <unk> once")
+        grown = self.extend("a a a b b c", min_count=2)
+        self.assertEqual(grown.vocabulary.symbols, ("<eos>", "<unk>", "once", "a", "b"))
+        self.assertEqual(self.extend("a a a b b c", vocab_size=4).symbols[3:], ("a",))
+        self.assertEqual(self.extend("a a a b b c", vocab_size=3).symbols[3:], ())
+        with self.assertRaisesRegex(ValueError, "at least the 3 of extend_vocab, got 2"):
+            self.extend("a", vocab_size=2)
+
+    def test_the_unknown_keeps_its_spelling(self):
+        known = self.save("word", "<eos> <UNK>")
+        grown = self.extend("a <unk>")
+        self.assertEqual(grown.vocabulary.symbols, ("<eos>", "<UNK>", "a"))
+        self.assertEqual(grown.unknown_id, known.unknown_id)
+
+    def test_bytes_are_all_known(self):
+        known = tokenizers.ByteTokenizer(drop_newlines=True)
+        known.save(self.folder)
+        self.assertEqual(Recipe(extend_vocab=self.folder).start(), known)
+        for limit in (dict(vocab_size=300), dict(min_count=2)):
+            with self.assertRaisesRegex(ValueError, "for tokenizer byte, which knows all text"):
+                Recipe(extend_vocab=self.folder, **limit).start()
+
+    def test_other_options_are_refused(self):
+        self.save("word", "<eos> <unk>")
+        with self.assertRaisesRegex(ValueError, "tokenizer must be word as in .*, got 'char'"):
+            self.extend("a", tokenizer="char")
+        with self.assertRaisesRegex(ValueError, "lower_case must be False as in .*, got True"):
+            self.extend("a", options=dict(lower_case=True))
+
+    def test_record_holds_the_vocabulary_and_no_path(self):
+        records = []
+        for symbols in ("<eos> <unk>", "<eos> <unk> a"):
+            self.save("word", symbols)
+            recipe = Recipe(extend_vocab=self.folder)
+            records.append(recipe.record(recipe.start()))
+        self.assertNotEqual(*records)
+        self.assertNotIn(self.folder, json.dumps(records))
+        self.assertNotIn("extend_vocab", Recipe().record(Recipe().start()))  # as before there was
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import run_files
+import trained
 from txl_tf import model_dir
 
 _ENVIRONMENT = os.environ | {"PYTHONPATH": f"{helpers.ROOT / 'scripts'}{os.pathsep}{helpers.ROOT}"}
@@ -160,6 +161,52 @@ class ResumeTest(TrainProgramTest):
         )
         bests = [model_dir.load(self.path(name), "best") for name in ("killed", "whole")]
         self.assertEqual(bests[0].step, bests[1].step)
+
+
+@pytest.mark.slow
+class FineTuningTest(TrainProgramTest):
+    def test_text_with_new_symbols(self):
+        """Prepared, trained, resumed and evaluated, without a word on the architecture."""
+        self.run_to_end(*_FLAGS, name="source")
+        source, text = f"--extend_vocab={self.path('source')}", self.folder / "new.txt"
+        text.write_text("Ein Bad im See, ja: abgehackt. " * 20)
+        self.data = self.folder / "new"
+        flags = f"--train={text}", f"--valid={text}", f"--output_dir={self.data}"
+        made = trained.last_json(trained.run("prepare_data", *flags, source)[0])
+        self.assertGreater(made["vocab_size"], 11)
+        start = f"--init_from={self.path('source')}"
+        _, log = self.run_to_end(start, "--train_steps=7", "--learning_rate=0.01")
+        self.assertRegex(
+            log, f"starting from the weights of .* new_words={made['vocab_size'] - 11}"
+        )
+        config = model_dir.read_config(self.path())
+        expected = model_dir.read_config(self.path("source"))
+        self.assertEqual(config.model.d_inner, expected.model.d_inner)
+        self.assertEqual(config.model.vocab_size, made["vocab_size"])
+        result, log = self.run_to_end(start, "--train_steps=8")
+        self.assertRegex(log, "going on from .*ckpt-7")
+        self.assertNotIn("starting from", log)
+        self.assertEqual(result["step"], 8)
+        flags = f"--model_dir={self.path()}", f"--data_dir={self.data}"
+        found = trained.last_json(trained.run("evaluate", *flags)[0])
+        self.assertEqual((found["split"], found["scored"]), ("valid", found["targets"]))
+
+    def test_another_vocabulary_or_architecture_is_refused(self):
+        self.run_to_end(*_FLAGS, name="source")
+        start = f"--init_from={self.path('source')}"
+        for wrong, message in (
+            (f"{start} --set=model.d_inner=8", "model.d_inner must be 16 as in .*source"),
+            (f"{start} --preset=small", "model.num_layers must be 1 as in .*source"),
+        ):
+            process = self.start(*wrong.split(), name="run")
+            _, log = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, 1, log)
+            self.assertRegex(log.splitlines()[-1], f"train: error: {message}")
+        self.data = helpers.write_data(self.folder / "other", vocab_size=13)
+        process = self.start(start, name="run")
+        _, log = process.communicate(timeout=120)
+        self.assertRegex(log.splitlines()[-1], "got 'k' in place of '<unk>' at id 10")
+        self.assertFalse(os.path.exists(self.path("run")))
 
 
 @pytest.mark.slow

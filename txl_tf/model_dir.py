@@ -11,6 +11,7 @@ It is complete from the moment config.json is there, which is written last. Any 
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -106,7 +107,12 @@ def weights_of(model: keras.Model) -> dict[str, tf.Variable]:
 
     Given a Keras model, a checkpoint leaves out, without a word, whatever hangs in a list.
     """
-    return named({weight.path.partition("/")[2]: weight for weight in model.weights}, model.weights)
+    return named({name_of(weight): weight for weight in model.weights}, model.weights)
+
+
+def name_of(weight: keras.Variable) -> str:
+    """The path of a weight in its model, whatever the model is called."""
+    return weight.path.partition("/")[2]
 
 
 def named(found: dict[str, Any], variables: list[Any]) -> dict[str, tf.Variable]:
@@ -130,19 +136,25 @@ def save_weights(path: str, model: keras.Model, step: int = 0) -> None:
 
 def restore_weights(path: str, model: keras.Model, which: str | None = None) -> int:
     """Reads the weights into `model` and returns their step; see `load`."""
+    return restore_variables(path, weights_of(model), which)
+
+
+def restore_variables(path: str, weights: dict[str, tf.Variable], which: str | None = None) -> int:
+    """Reads weights by their names in the model and returns their step; see `load`."""
     if which is not None and which not in _FOLDERS:
         raise ValueError(f"which must be one of {', '.join(_FOLDERS)}, got {which!r}")
     folders = [_FOLDERS[which]] if which else [BEST, CHECKPOINTS]
     found = [c for folder in folders for c in checkpoints(os.path.join(path, folder))]
-    checkpoint = tf.train.Checkpoint(weights=weights_of(model))
-
-    def restore(prefix: str) -> None:
-        checkpoint.restore(prefix).assert_existing_objects_matched().expect_partial()
-
-    prefix = restore_first(found, restore)
+    prefix = restore_first(found, functools.partial(restore_checkpoint, weights))
     if prefix is None:
         raise ValueError(f"model_dir must hold a checkpoint in {' or '.join(folders)}, got {path}")
     return step_of(prefix)
+
+
+def restore_checkpoint(weights: dict[str, tf.Variable], prefix: str) -> None:
+    """Reads weights by their names in the model from one checkpoint."""
+    checkpoint = tf.train.Checkpoint(weights=weights)
+    checkpoint.restore(prefix).assert_existing_objects_matched().expect_partial()
 
 
 def checkpoints(folder: str) -> list[str]:

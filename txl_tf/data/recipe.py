@@ -22,6 +22,9 @@ class Recipe:
       min_count: symbols seen less often are unknown.
       vocab: an existing vocabulary: a data_dir or model_dir, whose tokenizer is taken with all its
         options; a list of words or characters; a SentencePiece model.
+      extend_vocab: a data_dir or model_dir, whose tokenizer is taken with all its options and ids;
+        symbols that the text has besides come after its own. `vocab_size` counts both,
+        `min_count` is for the new ones.
       vocab_repeats: whether a repeated line in a list of words is an "error", or is to be passed
         over ("skip") as the original code does it.
       vocab_from: the splits in which symbols are counted, "train" or "all".
@@ -37,6 +40,7 @@ class Recipe:
     vocab_size: int | None = None
     min_count: int = 0
     vocab: str | None = None
+    extend_vocab: str | None = None
     vocab_repeats: str = "error"
     vocab_from: str = "train"
     document_boundary: str = "file"
@@ -62,6 +66,11 @@ class Recipe:
                 "document_boundary must be file, line or none with shuffle_sentences, "
                 "got blank_line"
             )
+        if self.vocab is not None and self.extend_vocab is not None:
+            raise ValueError(
+                f"vocab must be left out with extend_vocab, got {self.vocab!r} and "
+                f"{self.extend_vocab!r}"
+            )
         if self.vocab is not None and (self.vocab_size is not None or self.min_count):
             raise ValueError(
                 f"vocab_size and min_count must be left out with vocab, got {self.vocab_size} "
@@ -78,6 +87,9 @@ class Recipe:
             raise ValueError(
                 f"vocab must be a file or a folder, got {self.vocab!r}, which is not there"
             )
+        if self.extend_vocab is not None:
+            base = self._existing(self.extend_vocab)
+            return base.extension(vocab_size=self.vocab_size, min_count=self.min_count)
         folder = self._vocab_folder()
         if folder is not None:
             return self._existing(folder)
@@ -121,6 +133,9 @@ class Recipe:
     def record(self, start: tokenizers.Tokenizer | tokenizers.Learner) -> dict[str, Any]:
         """All that decides about the result but the text, as JSON has it."""
         values = dataclasses.asdict(self)
+        if self.extend_vocab is not None:
+            return values | {"extend_vocab": tokenizers.load(self.extend_vocab).checksum}
+        del values["extend_vocab"]
         if isinstance(start, tokenizers.Tokenizer):
             values |= {"vocab": start.checksum}
         return values

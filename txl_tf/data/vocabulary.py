@@ -64,7 +64,8 @@ class Vocabulary:
           max_size: most symbols, specials and "<unk>" included; None is no limit.
           unknown: whether "<unk>" comes last if the text does not hold it (or "<UNK>").
         """
-        seen = [s for s, count in counts.items() if count >= min_count and s not in specials]
+        first = set(specials)
+        seen = [s for s, count in counts.items() if count >= min_count and s not in first]
         ranked = [*specials, *sorted(seen, key=counts.__getitem__, reverse=True)]
         symbols = ranked[:max_size]
         if unknown and not set(UNKNOWN) & set(symbols):

@@ -13,7 +13,7 @@ from txl_tf.data.batches import Batch, Batches
 from txl_tf.inference.evaluate import Evaluation, Evaluator
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.ids import check_ids
-from txl_tf.training import devices, lock, resume, signals
+from txl_tf.training import devices, lock, resume, signals, warm_start
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.journal import Journal
 from txl_tf.training.optimizer import make_optimizer
@@ -61,7 +61,8 @@ def train(
       data_dir: what `prepare` wrote.
       model_dir: for checkpoints and the description of the model; made if need be.
       strategy: a name of `devices.STRATEGIES`.
-      init_from: another model_dir whose weights a new run starts from.
+      init_from: another model_dir whose weights a new run starts from; the data's vocabulary may
+        be that model's with more symbols at its end.
 
     Raises:
       ValueError: config, data and model_dir do not fit, or the loss is no longer a number.
@@ -72,8 +73,7 @@ def train(
         resume.check_goes_on(model_dirs.read_config(model_dir), config, model_dir)
         data.check_vocabulary(model_dir)
     elif init_from is not None:
-        resume.check_fits_weights(model_dirs.read_config(init_from), config, init_from)
-        data.check_vocabulary(init_from)
+        warm_start.check(init_from, config, data.tokenizer)
     tf.io.gfile.makedirs(model_dir)
     with lock.sole_trainer(model_dir), signals.StopRequest() as stop:
         run = _Run(config, data, model_dir, distribution)
@@ -143,8 +143,7 @@ class _Run:
         if memory is not None:
             self._memory = memory
         elif init_from is not None:
-            model_dirs.restore_weights(init_from, self._model)
-            logging.info("starting from the weights of %s", init_from)
+            warm_start.take_weights(init_from, self._model)
         model_dirs.describe(self._model_dir, self._config, self._data.tokenizer)
         reader = self._data.train
         logging.info("%s", self._config)

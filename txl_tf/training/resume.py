@@ -20,6 +20,7 @@ _NOT_IN_WEIGHTS = _FREE_OF_MODEL | {
     "init_std",
     "proj_init_std",
 }
+_MAY_GROW = {"vocab_size"}  # the vocabularies themselves are compared, see `warm_start`
 
 
 def check_goes_on(old: Config, new: Config, model_dir: str) -> None:
@@ -44,13 +45,13 @@ def check_goes_on(old: Config, new: Config, model_dir: str) -> None:
 
 
 def check_fits_weights(old: Config, new: Config, model_dir: str) -> None:
-    """Refuses to start from the weights of another architecture.
+    """Refuses to start from the weights of another architecture; vocabularies are not compared.
 
     Raises:
       ValueError: names the first field that differs, with both values.
     """
     for section, field, before, after in _changes(old, new):
-        if section == "model" and field not in _NOT_IN_WEIGHTS:
+        if section == "model" and field not in _NOT_IN_WEIGHTS | _MAY_GROW:
             raise ValueError(
                 f"model.{field} must be {before!r} as in {model_dir}, whose weights are to be "
                 f"taken, got {after!r}"

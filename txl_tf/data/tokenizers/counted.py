@@ -33,6 +33,7 @@ class CountedTokenizer(tokenizer.TextTokenizer):
     """
 
     vocabulary_field: ClassVar[str | None] = "vocabulary"
+    can_grow: ClassVar[bool] = True
     MARKS: ClassVar[Mapping[str, tuple[str, ...]]]  # end_of_line -> its symbols; default first
 
     vocabulary: Vocabulary
@@ -76,6 +77,14 @@ class CountedTokenizer(tokenizer.TextTokenizer):
     def start(cls, *, vocab_size: int | None, min_count: int, **options: Any) -> "CountingLearner":
         return CountingLearner(cls._draft(**options), vocab_size, min_count)
 
+    def extension(self, *, vocab_size: int | None, min_count: int) -> "ExtendingLearner":
+        if vocab_size is not None and vocab_size < self.vocab_size:
+            raise ValueError(
+                f"vocab_size must be at least the {self.vocab_size} of extend_vocab, "
+                f"got {vocab_size}"
+            )
+        return ExtendingLearner(self, vocab_size, min_count)
+
     @classmethod
     def from_list(cls, path: str, *, skip_repeats: bool, **options: Any) -> Self:
         draft = cls._draft(**options)
@@ -107,6 +116,10 @@ class CountedTokenizer(tokenizer.TextTokenizer):
     @property
     def vocab_size(self) -> int:
         return len(self.vocabulary)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return self.vocabulary.symbols
 
     @property
     def end_id(self) -> int | None:
@@ -182,3 +195,16 @@ class CountingLearner(tokenizer.Learner):
 
     def warnings(self) -> list[str]:
         return self.draft.oddities(len(self.counts), sum(self.counts.values()))
+
+
+class ExtendingLearner(CountingLearner):
+    """Ranks the symbols that a tokenizer lacks behind its own."""
+
+    def finish(self) -> CountedTokenizer:
+        known = self.draft.vocabulary
+        has_unknown = known.unknown_id is not None  # its other spelling would take its place
+        counts = {s: n for s, n in self.counts.items() if not (has_unknown and s in UNKNOWN_NAMES)}
+        symbols = Vocabulary.build(
+            counts, specials=known.symbols, min_count=self.min_count, max_size=self.vocab_size
+        )
+        return dataclasses.replace(self.draft, vocabulary=symbols)

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, Union
 
 import numpy as np
@@ -38,6 +38,7 @@ class Tokenizer(abc.ABC):
 
     kind: ClassVar[str]
     vocabulary_field: ClassVar[str | None] = None
+    can_grow: ClassVar[bool] = False  # whether new symbols leave the ids of old text as they are
 
     @classmethod
     def option_names(cls) -> list[str]:
@@ -64,6 +65,23 @@ class Tokenizer(abc.ABC):
         raise ValueError(
             f"vocab must be left out for tokenizer {cls.kind}, which has no vocabulary"
         )
+
+    def extension(self, *, vocab_size: int | None, min_count: int) -> Union["Tokenizer", "Learner"]:
+        """What gives the symbols of text that this lacks the ids after its own.
+
+        Args:
+          vocab_size: most symbols in the end, those of this one included; None is no limit.
+          min_count: new symbols seen less often are left out.
+
+        Returns:
+          A learner; the tokenizer itself where it knows all text as it is.
+        """
+        if vocab_size not in (None, self.vocab_size) or min_count:
+            raise ValueError(
+                "vocab_size and min_count must be left out with extend_vocab for tokenizer "
+                f"{self.kind}, which knows all text, got {vocab_size} and {min_count}"
+            )
+        return self
 
     @property
     def options(self) -> dict[str, Any]:
@@ -121,6 +139,11 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def symbol(self, token_id: int) -> str:
         """The symbol of an id, to show."""
+
+    @property
+    def symbols(self) -> Sequence[str]:
+        """The symbols of all ids, to compare."""
+        return [self.symbol(token_id) for token_id in range(self.vocab_size)]
 
     def checked(self, ids: Iterable[int]) -> list[int]:
         """`ids` as a list.
