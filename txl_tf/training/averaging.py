@@ -1,0 +1,85 @@
+"""The average of a run's checkpoints: often better than the last of them."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from absl import logging
+
+from txl_tf import model_dir as model_dirs
+from txl_tf.data import files, tokenizers
+from txl_tf.models.transformer_xl import TransformerXL
+
+
+def average(
+    run: str, output_dir: str, *, last: int | None = None, steps: Sequence[int] | None = None
+) -> list[int]:
+    """Writes a model_dir whose weights are the means of those in checkpoints of a run.
+
+    It has the run's config and tokenizer, and the last of the steps. One checkpoint after the
+    other is read; sums are in float64.
+
+    Args:
+      run: a model_dir with at least two checkpoints, besides the best.
+      output_dir: the model_dir to make.
+      last: how many of the newest checkpoints count; None is all.
+      steps: the steps of those that count, in place of `last`.
+
+    Returns:
+      The steps, rising.
+
+    Raises:
+      ValueError: there are not so many checkpoints, one is damaged, or `output_dir` exists.
+    """
+    config, tokenizer = model_dirs.read_config(run), tokenizers.load(run)
+    output_dir = files.resolved(output_dir)
+    if files.exists(output_dir):
+        raise ValueError(f"output_dir must be a new folder, got {output_dir}, which is there")
+    prefixes = _chosen(run, last, steps)
+    model = TransformerXL(config.model)
+    _average(model, list(prefixes.values()))
+    with files.replacing(output_dir) as draft:
+        model_dirs.save_weights(draft, model, step=max(prefixes))
+        model_dirs.describe(draft, config, tokenizer)
+    return list(prefixes)
+
+
+def _chosen(run: str, last: int | None, steps: Sequence[int] | None) -> dict[int, str]:
+    """The prefixes of the checkpoints that count, by rising step."""
+    folder = os.path.join(run, model_dirs.CHECKPOINTS)
+    kept = {model_dirs.step_of(prefix): prefix for prefix in model_dirs.checkpoints(folder)}
+    there = f"{folder} has those of steps {', '.join(map(str, sorted(kept)))}"
+    if len(kept) < 2:
+        raise ValueError(
+            f"model_dir must hold two checkpoints at least, got {len(kept)} in {folder}; "
+            "train.keep_checkpoints says how many a run keeps"
+        )
+    if steps is not None:
+        if last is not None:
+            raise ValueError(f"last must be left out with steps, got {last}")
+        if len(set(steps)) < max(2, len(steps)):
+            raise ValueError(f"steps must be two different ones at least, got {list(steps)}")
+        for step in steps:
+            if step not in kept:
+                raise ValueError(f"steps must be of checkpoints, got {step}; {there}")
+        return {step: kept[step] for step in sorted(steps)}
+    last = len(kept) if last is None else last
+    if not 2 <= last <= len(kept):
+        raise ValueError(f"last must lie in 2..{len(kept)}, got {last}; {there}")
+    return {step: kept[step] for step in sorted(kept)[-last:]}
+
+
+def _average(model: TransformerXL, prefixes: Sequence[str]) -> None:
+    """Fills `model` with means; what is not of floats is that of the last checkpoint."""
+    weights = model_dirs.weights_of(model)
+    floats = {name: weight for name, weight in weights.items() if weight.dtype.is_floating}
+    sums = {name: np.zeros(weight.shape, np.float64) for name, weight in floats.items()}
+    for prefix in prefixes:
+        model_dirs.restore_first(
+            [prefix], lambda found: model_dirs.restore_checkpoint(weights, found)
+        )
+        for name, weight in floats.items():
+            sums[name] += weight.numpy()
+        logging.info("read %s", prefix)
+    for name, weight in floats.items():
+        weight.assign((sums[name] / len(prefixes)).astype(np.float32))
