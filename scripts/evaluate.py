@@ -3,8 +3,9 @@
     python scripts/evaluate.py --model_dir=RUN --data_dir=DATA --split=test
 
 Every token of the split but the first is scored once, with the memory of those before it in its
-row; --layout=reference batches as the original code did, for published numbers. The last line of
-stdout is one JSON object.
+row; --layout=reference, which published presets have, batches as the original code did.
+--eval_preset takes all settings of a published evaluation at once. The last line of stdout is one
+JSON object.
 """
 
 import json
@@ -15,11 +16,20 @@ from absl import flags, logging
 
 import model_flags
 from pace import Pace
+from txl_tf import presets
 from txl_tf.data.batches import Batches
 from txl_tf.inference import evaluate
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
 _SPLIT = flags.DEFINE_string("split", "valid", "Which split of the data.")
+_EVAL_PRESET = flags.DEFINE_enum(
+    "eval_preset",
+    None,
+    presets.names(),
+    "Evaluate by the whole eval section of this preset (batch size, segment, memory, clamp, span "
+    "and layout as published) in place of the model's. Where a flag or --set says otherwise, it "
+    "wins.",
+)
 _JIT = flags.DEFINE_bool("jit", False, "Compile with XLA; pays where there is a GPU or a TPU.")
 model_flags.define(
     {
@@ -34,7 +44,7 @@ model_flags.define(
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
     program.log_devices()
-    loaded = model_flags.load()
+    loaded = model_flags.load(_EVAL_PRESET.value)
     settings = loaded.config.eval
     batches = Batches(
         _DATA_DIR.value,

@@ -8,6 +8,8 @@ from absl.testing import absltest, parameterized
 
 import trained
 from txl_tf import model_dir as model_dirs
+from txl_tf import presets
+from txl_tf.config import EvalConfig
 from txl_tf.data.batches import Batches
 from txl_tf.inference import evaluate
 
@@ -72,7 +74,24 @@ class EvaluateProgramTest(parameterized.TestCase):
         expected = self.expected(mem_len=0)
         self.assertAlmostEqual(found["nats_per_token"] / expected.nats_per_token, 1.0, delta=0.02)
 
+    def test_settings_of_a_preset(self):
+        """All of them as published, but for those that flags name."""
+        settings = presets.preset("enwik8_base").eval
+        lengths = dict(mem_len=2100, clamp_len=820, attention_span=2101)
+        self.assertEqual(settings, EvalConfig(**lengths, segment_len=80, layout="reference"))
+        found = trained.last_json(self.evaluate("--eval_preset=enwik8_base")[0])
+        expected = self.expected("reference", 10, 80, **lengths)
+        self.assertAlmostEqual(found["nats_per_token"], expected.nats_per_token, places=5)
+        self.assertEqual(found["scored"], expected.scored)
+        self.assertLess(found["scored"], found["targets"])
+        flags = "--batch_size=2", "--set=eval.mem_len=2", "--layout=contiguous"
+        found = trained.last_json(self.evaluate("--eval_preset=enwik8_base", *flags)[0])
+        expected = self.expected("contiguous", 2, 80, **(lengths | dict(mem_len=2)))
+        self.assertAlmostEqual(found["nats_per_token"], expected.nats_per_token, places=5)
+        self.assertEqual(found["scored"], found["targets"])
+
     @parameterized.parameters(
+        (("--eval_preset=wt103",), 2, "--eval_preset=wt103: value should be one of <tiny|"),
         (("--split=dev",), 1, "unknown split 'dev'; choose from train, valid"),
         (("--batch_size=5000",), 1, "pairs"),
         (("--mem_len=none",), 1, "mem_len must be a whole number, got None"),

@@ -105,7 +105,12 @@ _ENWIK8_BASE = Config(
         log_every=200,
     ),
     eval=EvalConfig(
-        batch_size=10, segment_len=80, mem_len=2100, clamp_len=820, attention_span=2101
+        batch_size=10,
+        segment_len=80,
+        mem_len=2100,
+        clamp_len=820,
+        attention_span=2101,
+        layout="reference",
     ),
 )
 
@@ -169,7 +174,14 @@ _WT103_BASE = Config(
         checkpoint_every=4000,
         log_every=200,
     ),
-    eval=EvalConfig(batch_size=10, segment_len=64, mem_len=640, clamp_len=400, attention_span=641),
+    eval=EvalConfig(
+        batch_size=10,
+        segment_len=64,
+        mem_len=640,
+        clamp_len=400,
+        attention_span=641,
+        layout="reference",
+    ),
 )
 
 # WikiText-103: 285,205,322 parameters (the paper says 257M), perplexity 18.3. 64 TPU cores.
