@@ -3,10 +3,12 @@
 Every importer first brings its checkpoint into this layout; then one function assigns it.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from txl_tf.config import TransformerXLConfig
 from txl_tf.layers.relative_attention import RelativeAttention
@@ -65,8 +67,15 @@ def parameters(model) -> dict[str, Parameter]:
     return found
 
 
-def assign(model, values: Mapping[str, np.ndarray]) -> int:
+def assign(
+    model, values: Mapping[str, np.ndarray], label: Callable[[str], str] = lambda name: name
+) -> int:
     """Sets every weight of `model` from values under the original's names.
+
+    Args:
+      model: a TransformerXL.
+      values: all of its parameters.
+      label: how messages call a parameter.
 
     Returns:
       the number of elements assigned.
@@ -75,16 +84,20 @@ def assign(model, values: Mapping[str, np.ndarray]) -> int:
       ValueError: a parameter is missing, left over, or of another shape; names all of them.
     """
     expected = parameters(model)
-    missing = sorted(expected.keys() - values.keys())
-    unused = sorted(values.keys() - expected.keys())
+    missing = sorted(label(name) for name in expected.keys() - values.keys())
+    unused = sorted(label(name) for name in values.keys() - expected.keys())
     if missing or unused:
         raise ValueError(
             f"checkpoint must fit the model, got missing: {', '.join(missing) or 'none'}; "
             f"unused: {', '.join(unused) or 'none'}"
         )
-    for name, parameter in expected.items():
-        if values[name].shape != parameter.shape:
-            raise ValueError(f"{name} must have shape {parameter.shape}, got {values[name].shape}")
+    wrong = [
+        f"{label(name)} must have shape {parameter.shape}, got {values[name].shape}"
+        for name, parameter in expected.items()
+        if values[name].shape != parameter.shape
+    ]
+    if wrong:
+        raise ValueError("; ".join(wrong))
     total = 0
     for name, parameter in expected.items():
         parts = parameter.cut(np.asarray(values[name]))
@@ -92,6 +105,24 @@ def assign(model, values: Mapping[str, np.ndarray]) -> int:
             weight.assign(part.reshape(weight.shape))
         total += values[name].size
     return total
+
+
+def values_of(model) -> dict[str, np.ndarray]:
+    """The way back: the parameters of `model` under the original's names, float32."""
+    return {name: _joined(parameter) for name, parameter in parameters(model).items()}
+
+
+def _joined(parameter: Parameter) -> np.ndarray:
+    """Undoes `cut`, which only moves elements: cutting their places tells where each one goes."""
+    parts = [np.asarray(tf.convert_to_tensor(weight), np.float32) for weight in parameter.weights]
+    if len(parts) == 1:
+        return parts[0].reshape(parameter.shape)
+    size = math.prod(parameter.shape)
+    places = parameter.cut(np.arange(size).reshape(parameter.shape))
+    value = np.empty(size, np.float32)
+    for place, part in zip(places, parts, strict=True):
+        value[place.ravel()] = part.ravel()
+    return value.reshape(parameter.shape)
 
 
 def _add(found, name, shape, *weights, cut=None):
@@ -175,6 +206,10 @@ def _add_block(scope, block, found):
 
 def _add_softmax(model, found):
     softmax = model.softmax
+    split = len(softmax.tables) > 1
+    for i, table in enumerate(softmax.tables):  # only where they are not the embedding's
+        scope = f"adaptive_softmax/cutoff_{i}" if split else "adaptive_softmax"
+        _add(found, f"{scope}/lookup_table", table.shape, table)
     if not model.config.cutoffs:
         _add(found, "adaptive_softmax/bias", softmax.biases[0].shape, softmax.biases[0])
         return

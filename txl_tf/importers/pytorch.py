@@ -1,116 +1,127 @@
-"""Weights of the original PyTorch code, from a .safetensors file."""
+"""Checkpoints of the original PyTorch code: .pt files, and .safetensors of their state dicts."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 
 from txl_tf.config import TransformerXLConfig
-from txl_tf.importers import original
+from txl_tf.data import files
+from txl_tf.importers import hparams, naming, original, tensors, torch_files
+from txl_tf.importers.pickle_names import Record
 
-_RECOMPUTED = "pos_emb.inv_freq"
+POSITIONS = ("xl", "shaw", "absolute", "absolute_per_layer")  # by attn_type
+_WITH_TABLES = (1, 3)
+_OTHERS = {"transformer.": "huggingface", "crit.out_layers_biases.": "nvidia"}  # by their names
 
 
-def config_from_hparams(hparams: Mapping[str, Any]) -> TransformerXLConfig:
+def config_from_hparams(flags: Mapping[str, Any], more_span: int = 0) -> TransformerXLConfig:
     """The architecture that the original builds from its flags, by the names it gives them.
 
     Its LayerNorm has epsilon 1e-5, its initial memory is empty, its u and v are tied, and its
-    `same_length` lets a query see mem_len keys.
-
-    Raises:
-      ValueError: `attn_type` is not 0, the paper's attention.
+    `same_length` lets a query see mem_len keys; in codes that grew out of it, `more_span` more.
     """
-    if hparams["attn_type"] != 0:
-        raise ValueError(f"attn_type must be 0 (the paper's attention), got {hparams['attn_type']}")
+    kind = flags["attn_type"]
+    if kind not in range(len(POSITIONS)):
+        raise ValueError(f"attn_type must be 0, 1, 2 or 3, got {kind}")
+    own: dict[str, Any] = {}
+    if kind in _WITH_TABLES:
+        lengths = (flags[name] for name in ("tgt_len", "ext_len", "mem_len"))
+        own["num_positions"] = flags.get("num_positions") or sum(lengths)
+    clamp_len = flags["clamp_len"]
+    if kind == 1 and clamp_len > 0:  # so many distances are told apart; elsewhere one more
+        if clamp_len == 1:
+            raise ValueError("clamp_len must be above 1 for attn_type 1, got 1")
+        clamp_len -= 1
     return original.config_from_hparams(
-        hparams,
-        span=hparams["mem_len"],
-        pre_norm=hparams["pre_lnorm"],
+        {**flags, "clamp_len": clamp_len},
+        span=flags["mem_len"] + more_span,
+        pre_norm=flags["pre_lnorm"],
         layer_norm_epsilon=1e-5,
+        tie_embeddings=flags.get("tie_weight", True),
+        project_same_dim=flags.get("proj_same_dim", True),
+        position=POSITIONS[kind],
+        **own,
     )
 
 
-def load_weights(model, path: str) -> int:
-    """Assigns a .safetensors file to `model`; returns the number of elements.
+def read(checkpoint: str) -> tensors.Source:
+    """Reads a file: .safetensors, or what `torch.save` wrote of a state dict or a whole model.
+
+    A whole model also tells its flags.
+    """
+    state = read_state(checkpoint)
+    if checkpoint.endswith(".safetensors"):
+        return tensors.Source(state)
+    held = torch_files.load(checkpoint, tensors=False)
+    return tensors.Source(state, hparams=_flags(held) if isinstance(held, Record) else {})
+
+
+def _flags(model: Record) -> dict[str, Any]:
+    """The flags of a pickled MemTransformerLM, as its modules keep them."""
+    found = hparams.known(model.fields, "the model")
+    words = _module(model, "word_emb").fields
+    layer = _module(model, "layers", "0", "dec_attn").fields
+    ends = words.get("cutoffs")
+    if isinstance(ends, list) and ends:
+        found["cutoffs"] = ends[:-1]  # it ends with the vocabulary
+    own = {"div_val": words.get("div_val"), "pre_lnorm": layer.get("pre_lnorm")}
+    return found | hparams.known(own, "the model")
+
+
+def _module(module: Record, *path: str) -> Record:
+    for name in path:
+        inner = (module.fields.get("_modules") or {}).get(name)
+        if not isinstance(inner, Record):
+            raise ValueError(f"checkpoint must hold a MemTransformerLM, got one without {name}")
+        module = inner
+    return module
+
+
+def read_state(checkpoint: str) -> dict[str, np.ndarray]:
+    """The state dict in a file.
 
     Raises:
-      ValueError: a tensor is missing, left over or of another shape.
+      ValueError: the file is not there, cut or of another kind; names it.
     """
-    return original.assign(model, to_original(safetensors.numpy.load_file(path), model))
+    if files.is_folder(checkpoint) or not files.exists(checkpoint):
+        raise ValueError(f"checkpoint must be a file, got {checkpoint}")
+    if not checkpoint.endswith(".safetensors"):
+        return torch_files.state_dict(checkpoint)
+    try:
+        return safetensors.numpy.load_file(checkpoint)
+    except (safetensors.SafetensorError, TypeError, KeyError) as error:
+        what = f"{checkpoint}: {error}"
+        raise ValueError(f"checkpoint must be a whole .safetensors file, got {what}") from error
+
+
+def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[str, tensors.Tensor]:
+    """Renames a state dict into the layout of the TensorFlow original; see `naming`.
+
+    Raises:
+      ValueError: its names are those of another code.
+    """
+    for mark, name in _OTHERS.items():
+        others = [key for key in state if key.startswith(mark)]
+        if others:
+            raise ValueError(
+                f"checkpoint must hold tensors as the original code names them, got {others[0]}; "
+                f"is it --format={name}?"
+            )
+    return naming.to_original(tensors.own(state), given, reverse_clusters=True)
+
+
+source_name = naming.source_name
 
 
 def to_original(state: Mapping[str, np.ndarray], model) -> dict[str, np.ndarray]:
-    """Renames a state dict that belongs to `model` into the layout of the TensorFlow original.
-
-    Linear weights and projections are transposed; the rows of the cluster weights are turned
-    round, since PyTorch counts the clusters' columns from the end; aliases of tied tables and
-    projections must equal what they alias and are dropped.
-
-    Raises:
-      ValueError: an alias differs from its table.
-    """
-    split = len(model.embedding.tables) > 1
-    found: dict[str, np.ndarray] = {}
-    for name, value in state.items():
-        scope, _, rest = name.partition(".")
-        if scope == "layers":
-            layer, _, part = rest.partition(".")
-            found[f"layer_{layer}/{_BLOCK.get(part, part)}"] = value.T if value.ndim == 2 else value
-        elif scope == "word_emb":
-            kind, i = rest.removesuffix(".weight").split(".")
-            cluster = f"cutoff_{i}/" if split else ""
-            table = kind == "emb_layers"
-            found[f"adaptive_embed/{cluster}{'lookup_table' if table else 'proj_W'}"] = (
-                value if table else value.T
-            )
-        elif scope == "crit":
-            _add_softmax(rest, value, state, model.softmax, found)
-        elif name != _RECOMPUTED:
-            found[name] = value
-    return found
+    """`renamed` for a model that is there already: the values alone."""
+    found = renamed(state, hparams.of(model.config))
+    return {name: tensor.value for name, tensor in found.items()}
 
 
-_BLOCK = {
-    "dec_attn.qkv_net.weight": "rel_attn/qkv/kernel",
-    "dec_attn.r_net.weight": "rel_attn/r/kernel",
-    "dec_attn.o_net.weight": "rel_attn/o/kernel",
-    "dec_attn.layer_norm.weight": "rel_attn/LayerNorm/gamma",
-    "dec_attn.layer_norm.bias": "rel_attn/LayerNorm/beta",
-    "pos_ff.CoreNet.0.weight": "ff/layer_1/kernel",
-    "pos_ff.CoreNet.0.bias": "ff/layer_1/bias",
-    "pos_ff.CoreNet.3.weight": "ff/layer_2/kernel",
-    "pos_ff.CoreNet.3.bias": "ff/layer_2/bias",
-    "pos_ff.layer_norm.weight": "ff/LayerNorm/gamma",
-    "pos_ff.layer_norm.bias": "ff/LayerNorm/beta",
-}
-
-
-def _add_softmax(rest, value, state, softmax, found):
-    scope = "adaptive_softmax/"
-    if rest == "cluster_weight":
-        found[f"{scope}cutoff_0/cluster_W"] = value[::-1]
-    elif rest == "cluster_bias":
-        found[f"{scope}cutoff_0/cluster_b"] = value[::-1]
-    elif rest.startswith("out_projs."):
-        i = rest.split(".")[1]
-        if softmax.ties_projection(int(i)):
-            _check_alias(f"crit.{rest}", value, state[f"word_emb.emb_projs.{i}"])
-        else:
-            found[f"{scope}cutoff_{i}/proj"] = value.T
-    else:
-        _, i, kind = rest.split(".")
-        if kind == "weight":
-            _check_alias(f"crit.{rest}", value, state[f"word_emb.emb_layers.{i}.weight"])
-        elif not softmax.cutoffs:
-            found[f"{scope}bias"] = value
-        elif softmax.div_val > 1:
-            found[f"{scope}cutoff_{i}/b"] = value
-        else:  # one bias over the whole vocabulary
-            for cluster, (start, end) in enumerate(softmax.bounds):
-                found[f"{scope}cutoff_{cluster}/b"] = value[start:end]
-
-
-def _check_alias(name, value, table):
-    if not np.array_equal(value, table):
-        raise ValueError(f"{name} must equal the embedding that it is tied to, got other values")
+def load_weights(model, checkpoint: str) -> int:
+    """Assigns a checkpoint to `model`; returns the number of elements. See `original.assign`."""
+    return original.assign(model, to_original(read_state(checkpoint), model), source_name)
