@@ -25,7 +25,13 @@ TENSORFLOW = (
     "T9_nocutoff_embed_proj",
 )
 TRAINING = "T6_training_12_steps"
-PYTORCH = ("P1_attn0_adaptive", "P1n_attn0_adaptive_prelnorm")
+PYTORCH = (
+    "P1_attn0_adaptive",
+    "P1n_attn0_adaptive_prelnorm",
+    "P2_attn1_learned_relative",
+    "P3n_attn2_absolute_sinusoid_prelnorm",
+    "P4_attn3_absolute_learned",
+)
 
 
 def collect(case: pathlib.Path, target: pathlib.Path) -> None:
@@ -41,6 +47,8 @@ def collect(case: pathlib.Path, target: pathlib.Path) -> None:
         }
     else:
         weights = safetensors.numpy.load_file(case / "model.safetensors")
+        if not config["hparams"]["cutoffs"]:  # once is enough: the table is tied
+            del weights["crit.out_layers.0.weight"]
     arrays |= {f"weights/{name}": value for name, value in weights.items()}
     if (case / "grads.npz").exists():
         gradients = np.load(case / "grads.npz")
