@@ -5,9 +5,9 @@
     python scripts/prepare_data.py --builtin_corpus --output_dir=DATA
 
 Text is UTF-8, plain or gzip, and may be larger than memory. Flags that a tokenizer does not take
-are refused: byte takes drop_newlines; char all but end_of_line=boundary; word all but
-drop_newlines; sentencepiece none. Run again with the same text and flags it finds that nothing is
-to be done. The last line of stdout is one JSON object; its "status" is built, rebuilt or reused.
+are refused: byte takes drop_newlines; char all but end_of_line=boundary and white_space; word all
+but drop_newlines; sentencepiece none. Run again with the same text and flags it finds that nothing
+is to be done. The last line of stdout is one JSON object; its "status" is built, rebuilt or reused.
 """
 
 import json
@@ -101,6 +101,13 @@ _OPTIONS = [
         ["eos", "none", "boundary"],
         "How a line end is marked: <eos>, not at all, or <S> at both ends of the line. Default: "
         "eos for word, none for char (a line end is a character there).",
+    ),
+    flags.DEFINE_enum(
+        "white_space",
+        None,
+        list(text.WHITE_SPACES),
+        "What separates words: all white space of Unicode, or that of ASCII alone, by which the "
+        "published vocabularies were counted. Default: unicode.",
     ),
     flags.DEFINE_bool("lower_case", None, "Lower-case all text, also when the model is used."),
     flags.DEFINE_enum("blank_lines", None, counted.BLANK_LINES, "Default: keep."),

@@ -87,6 +87,22 @@ class AwkwardTextTest(ProgramCase):
             self.symbols("a\n\n \nb\n", blank_lines="drop"), ["a", "<eos>", "b", "<eos>"]
         )
 
+    def test_white_space_of_ascii(self):
+        content = "a\xa0b c\u3000d\te\n\xa0\n \n"
+        asked = dict(white_space="ascii", blank_lines="drop")
+        expected = ["a\xa0b", "c\u3000d", "e", "<eos>", "\xa0", "<eos>"]
+        self.assertEqual(self.symbols(content, **asked), expected)
+        found = prepared.metadata(self.out)["tokenizer"]["options"]
+        self.assertEqual(found, found | asked)
+        flags = (f"--train={self.file(content)}", "--tokenizer=word", "--blank_lines=drop")
+        self.assertEqual(self.succeed(*flags, "--white_space=ascii")[0]["status"], "reused")
+        self.assertEqual(self.succeed(*flags)[0]["vocab_size"], 7)
+        message = "white_space must be left out for tokenizer char"
+        self.fail_with(message, flags[0], "--tokenizer=char", "--white_space=ascii")
+        vocab, self.out = self.out, self.folder / "second"
+        message = "white_space must be 'unicode' as in .*, got 'ascii'"
+        self.fail_with(message, flags[0], f"--vocab={vocab}", "--white_space=ascii")
+
     def test_nul_bytes(self):
         self.assertEqual(self.symbols("a\x00b c\n"), ["a\x00b", "c", "<eos>"])
 
@@ -234,9 +250,11 @@ class FlagsTest(ProgramCase):
         self.fail_with("output_dir must be a folder, got the file", "--builtin_corpus")
 
     @pytest.mark.slow
-    def test_workers(self):
-        path = self.file(prepared.text(30_000) * 300)  # enough to be worth processes
-        flags = (f"--train={path}", "--tokenizer=word")
+    @parameterized.parameters("unicode", "ascii")
+    def test_workers(self, white_space):
+        content = prepared.text(30_000).replace(" the", "\u3000the")
+        path = self.file(content * 300)  # enough to be worth processes
+        flags = (f"--train={path}", "--tokenizer=word", f"--white_space={white_space}")
         self.succeed(*flags, "--num_workers=2")
         two = prepared.contents(self.out)
         self.succeed(*flags, "--num_workers=1", "--overwrite")

@@ -65,13 +65,17 @@ def product(**values):
 
 
 CHOICES = dict(lower_case=(False, True), blank_lines=("keep", "drop"), unknown=("unk", "error"))
+MARKINGS = ("eos", "boundary", "none")
 GRID = {
     "byte": product(drop_newlines=(False, True)),
     "char": [
         *product(end_of_line=["none"], drop_newlines=(False, True), **CHOICES),
         *product(end_of_line=["eos"], **CHOICES),
     ],
-    "word": product(end_of_line=("eos", "boundary", "none"), **CHOICES),
+    "word": [
+        *product(white_space=["ascii"], end_of_line=MARKINGS, **CHOICES | dict(lower_case=[False])),
+        *product(white_space=["unicode"], end_of_line=MARKINGS, **CHOICES),
+    ],
     "sentencepiece": [{}],
 }
 ROWS = [(kind, options) for kind, rows in GRID.items() for options in rows]
@@ -196,10 +200,11 @@ class EqualityTest(parameterized.TestCase):
         char = learn("char", content[:5000])
         found = rows_of(*text_graph.of(char).encode([content]))
         self.assertEqual(found, [char.encode(content).tolist()])
-        word = learn("word", "a b c\n", end_of_line="none")
         content = "".join(f"a{point}b c " for point in points[:0x10000])
-        found = rows_of(*text_graph.of(word).encode([content]))
-        self.assertEqual(found, [word.encode(content).tolist()])
+        for white_space in text.WHITE_SPACES:
+            word = learn("word", "a b c\n", end_of_line="none", white_space=white_space)
+            found = rows_of(*text_graph.of(word).encode([content]))
+            self.assertEqual(found, [word.encode(content).tolist()])
 
     def test_smallest_vocabularies(self):
         for kind, end_of_line, symbols in (

@@ -95,10 +95,16 @@ class PiecesTest(parameterized.TestCase):
 
     def test_else_after_white_space(self):
         for space in (" ", "\t", "\r", "\u3000", "\u2028", "\xa0"):
-            head = f"ab cd{space}".encode()
+            head = f"abcd{space}".encode()
             found = pieces(head + b"efgh ij", len(head) + 3)
             self.assertEqual(found[0].data, head)
             self.assertFalse(found[1].starts_line)
+
+    def test_first_after_that_of_ascii(self):
+        """Other white space may stand within a word: in "ascii" `WordTokenizer` has it so."""
+        for space in "\x1c\x85\xa0\u2028\u3000":
+            data = f"ab\tcd{space}ef gh".encode()
+            self.assertEqual(pieces(data, data.index(b" "))[0].data, b"ab\t")
 
     def test_else_between_characters(self):
         for symbol in ("a", "é", "日", "😀"):

@@ -100,10 +100,11 @@ class ContractTest(parameterized.TestCase):
             learn("word", "a c b"),
             learn("char", "abc"),
             dataclasses.replace(word, lower_case=True),
+            dataclasses.replace(word, white_space="ascii"),
             learn("byte"),
             learn("byte", drop_newlines=True),
         ]
-        self.assertLen({t.checksum for t in [word, *others]}, 6)
+        self.assertLen({t.checksum for t in [word, *others]}, 7)
 
     def test_load_refuses(self):
         folder = helpers.temp_dir(self)
@@ -263,6 +264,55 @@ class WordTest(parameterized.TestCase):
         rest = word.encode("\n\nb\n", starts_line=False)  # ends a line that began before
         self.assertEqual([word.symbol(i) for i in rest], ["<eos>", "b", "<eos>"])
 
+    @parameterized.parameters(*"\x1c\x1f\x85\xa0\u1680\u2003\u2028\u3000")
+    def test_white_space_of_ascii(self, space):
+        """As under Python 2: `bytes.split`, also of blank lines."""
+        content = f"a{space}b c\v\f\r d\n {space} \n \t\n"
+        marked = content.replace("\n", " <eos> ").encode().split()
+        expected = [word.decode() for word in marked]
+        self.assertEqual(self.words(content, white_space="ascii"), " ".join(expected))
+        dropped = self.words(content, white_space="ascii", blank_lines="drop")
+        self.assertEqual(dropped, f"a{space}b c d <eos> {space} <eos>")
+        dropped = self.words(content, white_space="unicode", blank_lines="drop")
+        self.assertEqual(dropped, "a b c d <eos>")
+        self.assertEqual(self.words(content), self.words(content, white_space="unicode"))
+        word = learn("word", content, white_space="ascii")
+        self.assertEqual(word.decode(word.encode(content)), f"a{space}b c d\n{space}\n\n")
+
+    def test_white_space_is_saved_and_old_files_are_read(self):
+        content = "a\u3000b c\xa0\n"
+        folder = helpers.temp_dir(self)
+        for white_space, saved in (("ascii", {"white_space": "ascii"}), ("unicode", {})):
+            word = learn("word", content, white_space=white_space)
+            word.save(str(folder))
+            options = json.loads((folder / "tokenizer.json").read_text())["options"]
+            known = dict(lower_case=False, blank_lines="keep", unknown="unk", end_of_line="eos")
+            self.assertEqual(options, known | saved)  # "unicode" writes the files of old
+            loaded = tokenizers.load(folder)
+            self.assertEqual((loaded, loaded.checksum), (word, word.checksum))
+            self.assertEqual(loaded.options["white_space"], white_space)
+        ascii_words = dataclasses.replace(word, white_space="ascii")
+        self.assertNotEqual(ascii_words.checksum, word.checksum)
+
+    def test_white_space_within_symbols(self):
+        for space in text.WHITE_SPACE:
+            symbols = Vocabulary(["<eos>", "<unk>", f"a{space}b", f"{space}"])
+            for white_space, spaces in text.WHITE_SPACES.items():
+                options = dict(vocabulary=symbols, white_space=white_space)
+                if space in spaces:
+                    with self.assertRaisesRegex(ValueError, f"got .* white_space '{white_space}'"):
+                        tokenizers.WordTokenizer(**options)
+                else:
+                    word = tokenizers.WordTokenizer(**options)
+                    self.assertEqual(word.encode(f"a{space}b {space}\n").tolist(), [2, 3, 0])
+
+    def test_growing_keeps_the_white_space(self):
+        start = learn("word", "a\u3000b\n", white_space="ascii").extension(
+            vocab_size=None, min_count=0
+        )
+        start.add(start.observe(text.Piece("a\u3000b c\xa0d a\n".encode())))
+        self.assertEqual(start.finish().symbols, ("<eos>", "a\u3000b", "<unk>", "c\xa0d", "a"))
+
     def test_unknown(self):
         train = "a b a <unk> <eos> x<eos>y\n"
         word = learn("word", train)
@@ -298,6 +348,7 @@ class WordTest(parameterized.TestCase):
             (dict(end_of_line="no"), "end_of_line must be one of eos, boundary, none for .*'no'"),
             (dict(blank_lines="no"), "blank_lines must be one of keep, drop for .* word, got 'no'"),
             (dict(unknown="no"), "unknown must be one of unk, error for tokenizer word, got 'no'"),
+            (dict(white_space="no"), "white_space must be one of unicode, ascii for .* got 'no'"),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 learn("word", **options)
@@ -309,9 +360,10 @@ class WordTest(parameterized.TestCase):
     def test_list_gets_what_it_lacks(self):
         path = str(helpers.temp_dir(self) / "list")
         with open(path, "w") as file:
-            file.write("the 9\nof 3\n")
+            file.write("the 9\nof\u3000x 3\n")
         for options, expected in (
             (dict(), ("the", "of", "<eos>", "<unk>")),
+            (dict(white_space="ascii"), ("the", "of\u3000x", "<eos>", "<unk>")),
             (dict(end_of_line="boundary", unknown="error"), ("the", "of", "<S>")),
         ):
             word = tokenizers.WordTokenizer.from_list(path, skip_repeats=False, **options)

@@ -14,11 +14,14 @@ from txl_tf.data import text, words
 class WordsTest(parameterized.TestCase):
     def check(self, content):
         """Compares with plain Python."""
-        found = words.split(content)
-        counts = collections.Counter(content.split())
-        self.assertEqual(found.symbols, list(counts))
-        self.assertEqual(found.counts.tolist(), list(counts.values()))
-        self.assertEqual([found.symbols[i] for i in found.places], content.split())
+        data = content.encode("utf-8", "surrogatepass").split()
+        ascii_words = [word.decode("utf-8", "surrogatepass") for word in data]
+        for options, listed in (((), content.split()), (("ascii",), ascii_words)):
+            found = words.split(content, *options)
+            counts = collections.Counter(listed)
+            self.assertEqual(found.symbols, list(counts))
+            self.assertEqual(found.counts.tolist(), list(counts.values()))
+            self.assertEqual([found.symbols[i] for i in found.places], listed)
 
     def odd(self, seed, letters, longest=30):
         """Text of words of all lengths between white space of all kinds; above `_SHORT`."""
@@ -45,11 +48,21 @@ class WordsTest(parameterized.TestCase):
         for content in (f"a {filler}b", f" a {filler}b ", f"a\u2028{filler}\u3000b"):
             self.check(content)
 
+    def test_every_white_space_between_words(self):
+        """Short and long; ASCII's alone splits in "ascii", and the two differ."""
+        for space in text.WHITE_SPACE:
+            for times in (1, words._SHORT):
+                content = f"a{space}b{space} c\n" * times
+                self.check(content)
+                same = words.split(content).symbols == words.split(content, "ascii").symbols
+                self.assertEqual(same, space in " \t\n\r\v\f")
+        self.assertEqual(words.LISTED.keys(), text.WHITE_SPACES.keys())
+
     def test_numbers_hardly_ever_meet(self):
         for seed, letters in enumerate(("ab", "ab", "abcdefghijklmnopqrstuvwxyz")):
             with mock.patch.object(words, "_keys", wraps=words._keys) as keys:
                 self.check(self.odd(seed, letters, 17))
-            self.assertEqual(keys.call_count, 1)
+            self.assertEqual(keys.call_count, 2)  # once for each white space
 
     @parameterized.parameters(0, 1 << 56)
     def test_equal_numbers_of_unequal_words(self, factor):

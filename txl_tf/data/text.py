@@ -1,8 +1,9 @@
 """Text files to pieces: found, opened, decompressed, cut where no word breaks, decoded.
 
 A file is cut into pieces of at most a mebibyte, which may be worked on apart from each other: after
-the last line end in the last 64 KiB, else after the last white space there, else between two
-characters. Cuts depend on the text alone, so the number of workers never shows.
+the last line end in the last 64 KiB, else after the last white space of ASCII there, else after
+other white space, else between two characters. So no word breaks, whichever white space is between
+words. Cuts depend on the text alone, so the number of workers never shows.
 
 A line ends at "\\n" only. All else that Unicode calls white space, a lone carriage return included,
 separates words and ends no line.
@@ -20,8 +21,9 @@ from txl_tf.data import files
 PIECE_BYTES = 1 << 20
 SEARCH_BYTES = 1 << 16
 WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001))))  # where str.split splits
+WHITE_SPACES = {"unicode": WHITE_SPACE, "ascii": "\t\n\v\f\r "}  # "ascii": where bytes.split splits
 INVALID_UTF8 = ("error", "replace")
-_SPACES = tuple(c.encode("utf-8") for c in WHITE_SPACE)
+_SPACES = [[c.encode("utf-8") for c in WHITE_SPACES[name]] for name in ("ascii", "unicode")]
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -186,8 +188,9 @@ def _cut(data: bytes) -> int:
     start = len(data) - len(window)
     if b"\n" in window:
         return start + window.rindex(b"\n") + 1
-    if any(space in window for space in _SPACES):
-        return start + max(window.rindex(s) + len(s) for s in _SPACES if s in window)
+    for spaces in _SPACES:
+        if ends := [window.rindex(s) + len(s) for s in spaces if s in window]:
+            return start + max(ends)
     lead = next((i for i in (1, 2, 3) if data[-i] & 0xC0 == 0xC0), 0)  # first byte of a character
     return len(data) - lead if lead < len(data) else len(data)
 

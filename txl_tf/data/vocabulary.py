@@ -11,7 +11,7 @@ A user's own list is simpler, see `Vocabulary.from_list`.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from txl_tf.data import files
+from txl_tf.data import files, words
 
 UNKNOWN = ("<unk>", "<UNK>")  # the first that a vocabulary holds stands for what it lacks
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", " ": "\\s"}
@@ -101,7 +101,9 @@ class Vocabulary:
         return cls(_distinct(symbols, path))
 
     @classmethod
-    def from_list(cls, path: str, *, skip_repeats: bool = False) -> "Vocabulary":
+    def from_list(
+        cls, path: str, *, skip_repeats: bool = False, white_space: str = "unicode"
+    ) -> "Vocabulary":
         """Reads a list of words from elsewhere.
 
         The first field of each line is a word, taken as it stands; after white space may follow a
@@ -111,12 +113,13 @@ class Vocabulary:
           path: a UTF-8 file; a byte-order mark at its start is dropped.
           skip_repeats: whether a repeated word is passed over, as the original code does it. Ids
             are then no longer line numbers.
+          white_space: what may follow a word, a name in `text.WHITE_SPACES`.
 
         Raises:
           ValueError: a line is blank or repeated; names the file and the line.
         """
         lines = _lines(files.read_text(path).removeprefix("\ufeff"))
-        symbols = [next(iter(line.split(maxsplit=1)), "") for line in lines]
+        symbols = [next(iter(words.LISTED[white_space](line)), "") for line in lines]
         return cls(_distinct(symbols, path, skip_repeats))
 
 

@@ -5,6 +5,8 @@ words get a whole number each, the numbers are sorted, and equal words stand tog
 as fast, with the same result.
 """
 
+import re
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -12,14 +14,25 @@ import numpy as np
 from txl_tf.data import text
 
 _SHORT = 1 << 12  # characters, below which plain Python is faster
-_BYTE_SPACES = [c for c in text.WHITE_SPACE if c.isascii()]
-_WIDE_SPACES = [c for c in text.WHITE_SPACE if not c.isascii()]
-_IS_SPACE = np.isin(np.arange(256), [ord(c) for c in _BYTE_SPACES])
+_WIDE_SPACES = {
+    name: [c for c in spaces if not c.isascii()] for name, spaces in text.WHITE_SPACES.items()
+}
+_IS_SPACE = {  # of each byte
+    name: np.isin(np.arange(256), [ord(c) for c in spaces if c.isascii()])
+    for name, spaces in text.WHITE_SPACES.items()
+}
 _FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)  # masks of n bytes
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits without order
 _HALF = np.uint64(32)
 _EXACT = 7  # longest word, in bytes, that is a number by itself, with its length in the eighth byte
 _MIXED = 16  # longest word whose length, first and last eight bytes tell all of it
+
+
+# By plain Python, for each name in `text.WHITE_SPACES`.
+LISTED: Mapping[str, Callable[[str], list[str]]] = {
+    "unicode": str.split,
+    "ascii": re.compile(r"\S+", re.ASCII).findall,
+}
 
 
 class Words(NamedTuple):
@@ -36,17 +49,22 @@ class Words(NamedTuple):
     places: np.ndarray
 
 
-def split(content: str) -> Words:
-    """What `content.split()` holds."""
+def split(content: str, white_space: str = "unicode") -> Words:
+    """The words of a text.
+
+    Args:
+      content: the text.
+      white_space: a name in `text.WHITE_SPACES`; "unicode" gives what `content.split()` holds.
+    """
     if len(content) < _SHORT:
-        return _split_short(content)
+        return _split_short(LISTED[white_space](content))
     if not content.isascii():
-        for space in _WIDE_SPACES:
+        for space in _WIDE_SPACES[white_space]:
             content = content.replace(space, " ")
     data = content.encode("utf-8", "surrogatepass")
-    spans = _spans(data)
+    spans = _spans(data, _IS_SPACE[white_space])
     if not len(spans.starts):
-        return _split_short("")
+        return _split_short([])
     for longest in (_MIXED, _EXACT):  # as good as never the second: equal numbers, unequal words
         firsts, counts, places = _grouped(_keys(data, spans, longest))
         if _equal(spans, firsts[places]):
@@ -54,9 +72,9 @@ def split(content: str) -> Words:
     return Words(_cut_out(data, spans, firsts), counts, places)
 
 
-def _split_short(content: str) -> Words:
+def _split_short(listed: list[str]) -> Words:
     index: dict[str, int] = {}
-    places = np.array([index.setdefault(w, len(index)) for w in content.split()], np.int64)
+    places = np.array([index.setdefault(word, len(index)) for word in listed], np.int64)
     return Words(list(index), np.bincount(places, minlength=len(index)), places)
 
 
@@ -79,10 +97,10 @@ class _Spans(NamedTuple):
     tails: np.ndarray
 
 
-def _spans(data: bytes) -> _Spans:
-    is_space = np.ones(len(data) + 2, bool)
-    is_space[1:-1] = _IS_SPACE[np.frombuffer(data, np.uint8)]
-    edges = np.flatnonzero(is_space[1:] != is_space[:-1])
+def _spans(data: bytes, is_space: np.ndarray) -> _Spans:
+    between = np.ones(len(data) + 2, bool)
+    between[1:-1] = is_space[np.frombuffer(data, np.uint8)]
+    edges = np.flatnonzero(between[1:] != between[:-1])
     starts, ends = edges[0::2], edges[1::2]
     eight = np.ndarray(len(data) + 1, np.dtype("<u8"), data + bytes(8), strides=(1,))  # from each
     lengths = (ends - starts).astype(np.uint64)

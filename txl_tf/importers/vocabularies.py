@@ -10,21 +10,27 @@ originals read (`getdata.sh`):
 
 For the last two, plain text has to be written that way before. What the vocabulary lacks becomes
 "<unk>" where there is one, as Hugging Face has it; the originals stop there.
+
+The published vocabularies were counted by Python 2, for which only ASCII had white space: they get
+`white_space="ascii"`. So does a file whose strings are Python 2's, or are those read as Latin-1
+(Hugging Face's), or whose words hold other white space. All others get "unicode".
 """
 
 import json
+import pickletools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from txl_tf.data import files, tokenizers, vocabulary
+from txl_tf.data import files, tokenizers, vocabulary, words
 from txl_tf.data.tokenizers import counted
-from txl_tf.importers import pickles, refusals, torch_files
+from txl_tf.importers import pickles, refusals, seekable, torch_files
 from txl_tf.importers.pickle_names import Record
 from txl_tf.importers.refusals import Refusal, shown
 
 _IN_FOLDER = ("cache.pkl", "cache.pt", "vocab.pkl", "vocab.bin", "vocab.json", "vocab.txt")
 _CORPUS_INFO = "corpus-info.json"
 _LONGEST = 1 << 20  # bytes of a string; longer ones are the encoded corpus
+_SPECIAL = {counted.END_OF_LINE, counted.BOUNDARY, *vocabulary.UNKNOWN}
 
 
 def read(path: str, kind: str | None = None) -> tokenizers.Tokenizer:
@@ -49,7 +55,9 @@ def read(path: str, kind: str | None = None) -> tokenizers.Tokenizer:
     ours = f"{folder or '.'}/{tokenizers.FILE_NAME}"
     if kind is None and name == counted.VOCABULARY_FILE and files.exists(ours):
         return tokenizers.load(folder or ".")
-    return _tokenizer(_fields(path, kind or _kind(path)), path)
+    kind = kind or _kind(path)
+    fields = _fields(path, kind)
+    return _tokenizer(fields, path, kind == "pickle" and _is_of_python_2(path))
 
 
 def _in_folder(folder: str) -> str:
@@ -66,6 +74,14 @@ def _kind(path: str) -> str:
     if path.endswith(".txt"):
         return "text"
     return "torch" if torch_files.is_torch(path) else "pickle"
+
+
+def _is_of_python_2(path: str) -> bool:
+    """Whether the first string of a pickle, the name of an attribute, is one of Python 2."""
+    with seekable.opened(path) as (file, _):
+        names = (opcode.name for opcode, *_ in pickletools.genops(file))
+        first = next((n for n in names if "STRING" in n or "UNICODE" in n), "")
+    return "STRING" in first
 
 
 def _fields(path: str, kind: str) -> dict[str, Any]:
@@ -101,24 +117,33 @@ def _dataset_beside(path: str) -> Any:
     return info.get("dataset") if isinstance(info, dict) else None
 
 
-def _tokenizer(fields: Mapping[str, Any], path: str) -> tokenizers.Tokenizer:
+def _tokenizer(fields: Mapping[str, Any], path: str, of_python_2: bool) -> tokenizers.Tokenizer:
     delimiter = fields.get("delimiter")
     if delimiter not in (None, ""):
         raise ValueError(
             f"{path} must have its symbols between white space, got delimiter {delimiter!r}"
         )
-    symbols = _symbols(fields, path)
+    stored = _symbols(fields, path)
+    symbols = _decoded_again(stored)
     kind = tokenizers.WordTokenizer if delimiter is None else tokenizers.CharTokenizer
-    _check(symbols, kind, path)
     options: dict[str, Any] = {
         "lower_case": fields.get("lower_case") is True,
         "unknown": "unk" if set(vocabulary.UNKNOWN) & set(symbols) else "error",
     }
     if delimiter is None:
         options["end_of_line"] = _end_of_line(fields, symbols)
+        options["white_space"] = _white_space(symbols, of_python_2 or symbols != stored)
     else:
         options["drop_newlines"] = True
+    specials = vocabulary.Vocabulary(_SPECIAL.intersection(symbols))
+    _check(symbols, kind(vocabulary=specials, **options), path)
     return kind(vocabulary=vocabulary.Vocabulary(symbols), **options)
+
+
+def _white_space(symbols: Sequence[str], of_python_2: bool) -> str:
+    """Where the original split words, by who wrote the file or else by the words."""
+    is_one = words.LISTED["unicode"]
+    return "ascii" if of_python_2 or any(is_one(s) != [s] for s in symbols) else "unicode"
 
 
 def _end_of_line(fields: Mapping[str, Any], symbols: Sequence[str]) -> str:
@@ -131,7 +156,7 @@ def _end_of_line(fields: Mapping[str, Any], symbols: Sequence[str]) -> str:
 
 
 def _symbols(fields: Mapping[str, Any], path: str) -> list[str]:
-    """The symbols by id, as text."""
+    """The symbols by id, as they are stored."""
     symbols, ids = fields.get("idx2sym"), fields.get("sym2idx")
     if isinstance(ids, dict):
         ordered = sorted(ids, key=lambda s: ids[s] if type(ids[s]) is int else -1)
@@ -149,7 +174,7 @@ def _symbols(fields: Mapping[str, Any], path: str) -> list[str]:
             raise ValueError(f"{path}: symbol {i} must be text in UTF-8, got {got}")
     if isinstance(ids, dict):
         _check_ids(symbols, ids, path)
-    return _decoded_again(symbols)
+    return symbols
 
 
 def _check_ids(symbols: Sequence[str], ids: Mapping[Any, Any], path: str) -> None:
@@ -174,9 +199,8 @@ def _decoded_again(symbols: list[str]) -> list[str]:
         return symbols
 
 
-def _check(symbols: Sequence[str], kind: type[counted.CountedTokenizer], path: str) -> None:
+def _check(symbols: Sequence[str], draft: counted.CountedTokenizer, path: str) -> None:
     """Refuses symbols that cannot be ours, with their place."""
-    special = {counted.END_OF_LINE, counted.BOUNDARY, *vocabulary.UNKNOWN}
     first: dict[str, int] = {}
     for i, symbol in enumerate(symbols):
         if not symbol:
@@ -187,8 +211,8 @@ def _check(symbols: Sequence[str], kind: type[counted.CountedTokenizer], path: s
             )
         try:
             symbol.encode("utf-8")
-            if symbol not in special:
-                kind.check_symbol(symbol)
+            if symbol not in _SPECIAL:
+                draft.check_symbol(symbol)
         except ValueError as error:
             raise ValueError(f"{path}: symbol {i} {_quoted(symbol)} is refused: {error}") from error
 

@@ -2,8 +2,9 @@
 
 import abc
 import dataclasses
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 from txl_tf.data import text
@@ -16,8 +17,6 @@ END_OF_LINE = "<eos>"
 BOUNDARY = "<S>"
 BLANK_LINES = ("keep", "drop")
 UNKNOWN = ("unk", "error")
-_BLANK_LINE = re.compile(r"^[^\S\n]*\n", re.MULTILINE)
-_BLANK_LINE_OR_END = re.compile(r"^[^\S\n]*(?:\n|\Z)", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +27,7 @@ class CountedTokenizer(tokenizer.TextTokenizer):
       vocabulary: symbols and ids.
       end_of_line: how a line end is marked; a name in `MARKS`.
       lower_case: whether all text is lower-cased first.
-      blank_lines: whether to "keep" or to "drop" lines of white space.
+      blank_lines: whether to "keep" or to "drop" lines of white space (`spaces`).
       unknown: "unk", so that what the vocabulary lacks becomes "<unk>", or "error".
     """
 
@@ -43,8 +42,7 @@ class CountedTokenizer(tokenizer.TextTokenizer):
     unknown: str = "unk"
 
     def __post_init__(self) -> None:
-        choices = {"end_of_line": self.MARKS, "blank_lines": BLANK_LINES, "unknown": UNKNOWN}
-        for name, allowed in choices.items():
+        for name, allowed in self._choices().items():
             if (value := getattr(self, name)) not in allowed:
                 names = ", ".join(allowed)
                 raise ValueError(
@@ -58,10 +56,13 @@ class CountedTokenizer(tokenizer.TextTokenizer):
         if missing:
             raise ValueError(f"vocabulary must hold {' and '.join(missing)}, which it does not")
 
-    @staticmethod
+    def _choices(self) -> dict[str, Iterable[str]]:
+        """What options may be."""
+        return {"end_of_line": self.MARKS, "blank_lines": BLANK_LINES, "unknown": UNKNOWN}
+
     @abc.abstractmethod
-    def check_symbol(symbol: str) -> None:
-        """Refuses a symbol that text cannot give."""
+    def check_symbol(self, symbol: str) -> None:
+        """Refuses a symbol that text cannot give under the options."""
 
     @abc.abstractmethod
     def count(self, content: str) -> dict[str, int]:
@@ -88,12 +89,11 @@ class CountedTokenizer(tokenizer.TextTokenizer):
     @classmethod
     def from_list(cls, path: str, *, skip_repeats: bool, **options: Any) -> Self:
         draft = cls._draft(**options)
-        listed = cls._read_list(path, skip_repeats)
+        listed = draft._read_list(path, skip_repeats)
         return dataclasses.replace(draft, vocabulary=listed.extended(*draft._required(listed)))
 
-    @classmethod
     @abc.abstractmethod
-    def _read_list(cls, path: str, skip_repeats: bool) -> Vocabulary:
+    def _read_list(self, path: str, skip_repeats: bool) -> Vocabulary:
         """Reads a user's file."""
 
     @classmethod
@@ -102,6 +102,11 @@ class CountedTokenizer(tokenizer.TextTokenizer):
         options = {"end_of_line": next(iter(cls.MARKS)), **options}
         marks = cls.MARKS.get(options["end_of_line"], ())
         return cls(vocabulary=Vocabulary([*marks, UNKNOWN_NAMES[0]]), **options)
+
+    @property
+    def spaces(self) -> str:
+        """All white space, line ends included."""
+        return text.WHITE_SPACE
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -137,7 +142,7 @@ class CountedTokenizer(tokenizer.TextTokenizer):
         if self.lower_case:
             content = content.lower()
         if self.blank_lines == "drop":
-            blank = _BLANK_LINE_OR_END if complete else _BLANK_LINE
+            blank = _blank_line(self.spaces, complete)
             first_line = 0 if starts_line else content.find("\n") + 1
             content = content[:first_line] + blank.sub("", content[first_line:])
         return content
@@ -161,6 +166,13 @@ class CountedTokenizer(tokenizer.TextTokenizer):
 
     def _vocabulary_files(self) -> Mapping[str, bytes]:
         return {VOCABULARY_FILE: self.vocabulary.to_text().encode("utf-8")}
+
+
+@functools.cache
+def _blank_line(spaces: str, complete: bool) -> re.Pattern[str]:
+    within = re.escape(spaces.replace("\n", ""))
+    end = r"(?:\n|\Z)" if complete else r"\n"
+    return re.compile(f"^[{within}]*{end}", re.MULTILINE)
 
 
 class CountingLearner(tokenizer.Learner):

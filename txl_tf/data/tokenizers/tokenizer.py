@@ -34,9 +34,12 @@ class Tokenizer(abc.ABC):
 
     Attributes:
       kind: the name in `TOKENIZERS`.
+      ADDED: options that came later, and the values they had before; not saved where they have
+        these, so that files and checksums stay what they were.
     """
 
     kind: ClassVar[str]
+    ADDED: ClassVar[Mapping[str, Any]] = {}
     vocabulary_field: ClassVar[str | None] = None
     can_grow: ClassVar[bool] = False  # whether new symbols leave the ids of old text as they are
 
@@ -180,7 +183,8 @@ class Tokenizer(abc.ABC):
         return cls(**options)
 
     def _description(self) -> str:
-        return json.dumps({"kind": self.kind, "options": self.options}, indent=2) + "\n"
+        saved = {k: v for k, v in self.options.items() if k not in self.ADDED or v != self.ADDED[k]}
+        return json.dumps({"kind": self.kind, "options": saved}, indent=2) + "\n"
 
     def _vocabulary_files(self) -> Mapping[str, bytes]:
         """File name -> contents."""

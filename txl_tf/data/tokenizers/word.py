@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from txl_tf.data import vocabulary, words
+from txl_tf.data import text, vocabulary, words
 from txl_tf.data.tokenizers import counted
 
 _ODD_SHARE = 0.5  # of different words among all words
@@ -15,7 +15,7 @@ _ODD_LEAST = 20  # words, below which the share says nothing
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordTokenizer(counted.CountedTokenizer):
-    """A symbol is what stands between white space (`text.WHITE_SPACE`), as in the original code.
+    """A symbol is what stands between white space, as in the original code.
 
     A word that reads "<eos>", "<S>" or "<unk>" in the text is that symbol: there is no escape, as
     the published corpora hold "<unk>" as a word. "x<eos>y" is a word as any other.
@@ -23,6 +23,9 @@ class WordTokenizer(counted.CountedTokenizer):
     Attributes:
       end_of_line: "eos", one "<eos>" after each line; "boundary", "<S>" at both ends of each line,
         as for lm1b; "none".
+      white_space: "unicode", where `str.split` splits, as the original code under Python 3;
+        "ascii", where `bytes.split` does, as under Python 2, which counted the published
+        vocabularies: they hold words with no-break spaces in them. Blank lines go by the same.
     """
 
     kind: ClassVar[str] = "word"
@@ -31,13 +34,24 @@ class WordTokenizer(counted.CountedTokenizer):
         "boundary": (counted.BOUNDARY,),
         "none": (),
     }
+    ADDED: ClassVar[Mapping[str, Any]] = {"white_space": "unicode"}
 
     end_of_line: str = "eos"
+    white_space: str = "unicode"
 
-    @staticmethod
-    def check_symbol(symbol: str) -> None:
-        if not symbol.isalnum() and symbol.split() != [symbol]:
-            raise ValueError(f"vocabulary must hold words without white space, got {symbol!r}")
+    def _choices(self) -> dict[str, Iterable[str]]:
+        return super()._choices() | {"white_space": text.WHITE_SPACES}
+
+    @property
+    def spaces(self) -> str:
+        return text.WHITE_SPACES[self.white_space]
+
+    def check_symbol(self, symbol: str) -> None:
+        if not symbol.isalnum() and words.LISTED[self.white_space](symbol) != [symbol]:
+            raise ValueError(
+                f"vocabulary must hold words without white space, got {symbol!r} "
+                f"for white_space {self.white_space!r}"
+            )
 
     @staticmethod
     def oddities(types: int, tokens: int) -> list[str]:
@@ -48,17 +62,18 @@ class WordTokenizer(counted.CountedTokenizer):
             "--tokenizer=char, byte or sentencepiece may suit it better"
         ]
 
-    @classmethod
-    def _read_list(cls, path: str, skip_repeats: bool) -> vocabulary.Vocabulary:
-        return vocabulary.Vocabulary.from_list(path, skip_repeats=skip_repeats)
+    def _read_list(self, path: str, skip_repeats: bool) -> vocabulary.Vocabulary:
+        return vocabulary.Vocabulary.from_list(
+            path, skip_repeats=skip_repeats, white_space=self.white_space
+        )
 
     def count(self, content: str) -> dict[str, int]:
-        found = words.split(content)
+        found = words.split(content, self.white_space)
         return dict(zip(found.symbols, found.counts.tolist(), strict=True))
 
     def _ids(self, content: str, *, starts_line: bool, complete: bool) -> np.ndarray:
         content = self._marked(self.ended(content, starts_line, complete), starts_line)
-        found = words.split(content)
+        found = words.split(content, self.white_space)
         fallback = -1 if self.unknown == "error" else self.vocabulary.unknown_id
         ids = [self.vocabulary.ids.get(symbol, fallback) for symbol in found.symbols]
         if -1 in ids:

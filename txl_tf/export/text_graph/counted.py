@@ -2,12 +2,9 @@
 
 import tensorflow as tf
 
-from txl_tf.data import text as text_lib
 from txl_tf.data.tokenizers import counted
 from txl_tf.export.text_graph import graph, lower_case
 
-SPACES = "".join(rf"\x{{{ord(c):x}}}" for c in text_lib.WHITE_SPACE)  # RE2's \s is ASCII alone
-_LINE_SPACES = SPACES.replace(r"\x{a}", "")
 _OPEN_END = r"([^\n])\z"
 
 
@@ -20,6 +17,7 @@ class CountedGraph(graph.TextGraph):
         self.drop_blank_lines = tokenizer.blank_lines == "drop"
         self.refuses_unknown = tokenizer.unknown == "error"
         self.fallback = -1 if self.refuses_unknown else tokenizer.unknown_id
+        self.spaces = "".join(rf"\x{{{ord(c):x}}}" for c in tokenizer.spaces)  # RE2's \s is ASCII
         self.lower_case = lower_case.LowerCase() if tokenizer.lower_case else tf.identity
 
     def normalise(self, text, complete: bool):
@@ -27,7 +25,8 @@ class CountedGraph(graph.TextGraph):
         text = self.lower_case(graph.read(text))
         if self.drop_blank_lines:
             end = r"(?:\n|\z)" if complete else r"\n"
-            text = tf.strings.regex_replace(text, f"(?m)^[{_LINE_SPACES}]*{end}", "")
+            within = self.spaces.replace(r"\x{a}", "")
+            text = tf.strings.regex_replace(text, f"(?m)^[{within}]*{end}", "")
         return text
 
     def ended(self, text, complete: bool):

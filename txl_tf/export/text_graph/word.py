@@ -33,7 +33,7 @@ class WordGraph(counted.CountedGraph):
         text = self.ended(self.normalise(text, complete), complete)
         for pattern, replacement in self.marking:
             text = tf.strings.regex_replace(text, pattern, replacement)
-        words = tf.strings.split(tf.strings.regex_replace(text, f"[{counted.SPACES}]+", " "))
+        words = tf.strings.split(tf.strings.regex_replace(text, f"[{self.spaces}]+", " "))
         ids = tf.ragged.map_flat_values(self.ids.lookup, words)  # [B, N]
         if self.refuses_unknown:
             ids = checks.known(ids, lambda place: words.flat_values[place])
