@@ -37,8 +37,13 @@ _INIT_FROM = flags.DEFINE_string(
     "symbols at its end.",
 )
 _STRATEGY = flags.DEFINE_enum(
-    "strategy", "auto", list(devices.STRATEGIES), "How the run spreads over devices."
+    "strategy",
+    "auto",
+    list(devices.STRATEGIES),
+    "How a step's rows spread: one_device; mirrored, over all GPUs of this machine; multi_worker, "
+    "over the machines of TF_CONFIG; tpu. auto takes the last of these that there is.",
 )
+_TPU = flags.DEFINE_string("tpu", None, "A TPU: local, its name, or grpc://ADDRESS.")
 _PRESET = config_flags.define_preset(None)
 config_flags.define_shorthands(
     {
@@ -58,6 +63,7 @@ _TO_BE_RUN_AGAIN = 75  # EX_TEMPFAIL
 
 def main(argv: list[str]) -> int:
     del argv  # program.run refuses arguments that are no flags
+    distribution = devices.make(_STRATEGY.value, _TPU.value)  # first: workers have to meet
     program.log_devices()
     config = _config()
     keras.utils.set_random_seed(config.train.seed)
@@ -65,7 +71,7 @@ def main(argv: list[str]) -> int:
         config,
         data_dir=_DATA_DIR.value,
         model_dir=_MODEL_DIR.value,
-        strategy=_STRATEGY.value,
+        distribution=distribution,
         init_from=_INIT_FROM.value,
     )
     valid = result.valid.to_dict() if result.valid else None

@@ -33,7 +33,7 @@ class State:
         fresh = self.model.initial_mems(ROWS)
         states = [tf.cast(draw.normal(size=s.shape), s.dtype) for s in fresh.states]
         self.memory = Memory(tuple(states), tf.constant([0, 2, 4]))
-        self.checkpoints = Checkpoints(path, self.model, self.optimizer, fresh, keep)
+        self.checkpoints = Checkpoints(path, self.model, self.optimizer, ROWS, keep)
 
     def arrays(self):
         variables = [*self.model.trainable_variables, *self.optimizer.variables]
@@ -148,7 +148,7 @@ class CheckpointsTest(parameterized.TestCase):
         model = TransformerXL(helpers.tiny_config(num_layers=3))
         optimizer = make_optimizer(TrainConfig())
         optimizer.build(model.trainable_variables)
-        other = Checkpoints(self.path, model, optimizer, model.initial_mems(ROWS), 3)
+        other = Checkpoints(self.path, model, optimizer, ROWS, 3)
         with self.assertRaisesRegex(ValueError, "checkpoint .*ckpt-4 must fit the model: ."):
             other.restore()
 

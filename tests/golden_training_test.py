@@ -53,7 +53,7 @@ def run(config, arrays):
     original.assign(model, arrays["weights"])
     adam = optimizer.make_optimizer(config.train)
     adam.build(model.trainable_variables)
-    train_step = step.make_train_step(model, adam, devices.make_strategy("auto"), config)
+    train_step = step.make_train_step(model, adam, devices.make("one_device"), config)
     memory = model.initial_mems(config.train.batch_size)
     told = []
     for ids, targets in zip(arrays["io"]["inputs"], arrays["io"]["labels"], strict=True):

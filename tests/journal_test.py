@@ -8,6 +8,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import run_files
+from txl_tf.config import TrainConfig
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.training.journal import Journal, NonFiniteError
 from txl_tf.training.step import Metrics
@@ -15,7 +16,8 @@ from txl_tf.training.summaries import Summaries
 
 
 def metrics(nats, tokens=10, gradient_norm=1.0):
-    return Metrics(*map(tf.constant, (nats, float(tokens), 0.5, gradient_norm)))
+    skipped = 0.0 if math.isfinite(nats + gradient_norm) else 1.0
+    return Metrics(*map(tf.constant, (nats, float(tokens), 0.5, gradient_norm, skipped)))
 
 
 class JournalTest(parameterized.TestCase):
@@ -25,8 +27,9 @@ class JournalTest(parameterized.TestCase):
         self.now = 100.0
         self.enter_context(absltest.mock.patch("time.monotonic", side_effect=lambda: self.now))
 
-    def journal(self, tokenizer="byte", train_steps=20):
-        return Journal(train_steps, tokenizer, Summaries(str(self.path)))
+    def journal(self, tokenizer="byte", train_steps=20, **changes):
+        config = TrainConfig(train_steps=train_steps, **changes)
+        return Journal(config, tokenizer, Summaries(str(self.path)))
 
     def told(self, function, *args):
         with self.assertLogs(level="INFO") as logs:
@@ -95,7 +98,7 @@ class JournalTest(parameterized.TestCase):
     )
     def test_what_is_no_number_stops_the_run_before_it_is_saved(self, bad, message):
         for ask in ("tell", "paused"):
-            journal = self.journal()
+            journal = self.journal(max_skipped_steps=0)
             journal.note(1, metrics(1.0))
             journal.note(2, metrics(**bad))
             journal.note(3, metrics(math.nan))
@@ -105,6 +108,21 @@ class JournalTest(parameterized.TestCase):
                 else:
                     with journal.paused():
                         self.fail("what went wrong was about to be saved")
+
+    def test_skipped_steps_are_counted_and_named_up_to_a_limit(self):
+        journal = self.journal(max_skipped_steps=2)
+        for step, nats in enumerate((1.0, math.nan, math.inf, 3.0, math.nan), 1):
+            journal.note(step, metrics(nats))
+        with self.assertLogs(level="WARNING") as logs:
+            self.assertEqual(journal.tell(5), 2.0)  # the mean of the others
+        self.assertLen(logs.output, 3)
+        self.assertIn("step=3 skipped: nats=inf, weights and memory stay", logs.output[1])
+        for step in (6, 7):
+            journal.note(step, metrics(1.0, gradient_norm=math.inf))
+        with self.assertRaisesRegex(
+            NonFiniteError, "gradient_norm must be finite, got inf at step 7, number 3 in a row"
+        ):
+            journal.tell(7)
 
     def test_curves_hold_what_the_lines_say(self):
         journal = self.journal()

@@ -179,11 +179,12 @@ class OutcomeTest(RunTest):
 
     def test_a_loss_that_is_no_number_leaves_the_checkpoints_alone(self):
         def spoil(count, metrics):
-            return metrics._replace(nats=tf.constant(np.nan)) if count == 6 else metrics
+            bad = dict(nats=tf.constant(np.nan), skipped=tf.constant(1.0))
+            return metrics._replace(**bad) if count == 6 else metrics
 
         Recorder(self, spoil)
         with self.assertRaisesRegex(NonFiniteError, "nats must be finite, got nan at step 6"):
-            self.train(config("train.log_every=100"))
+            self.train(config("train.log_every=100", "train.max_skipped_steps=0"))
         self.assertEqual(model_dir.load(self.path(), "latest").step, 4)
 
     def test_ids_are_checked_before_the_compiled_step(self):

@@ -11,7 +11,7 @@ from txl_tf.config import Config, DataConfig, TrainConfig
 from txl_tf.data.batches import Batch
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.dropout import DropoutKey
-from txl_tf.training import devices, optimizer, step
+from txl_tf.training import devices, loss_scale, optimizer, step
 
 ROWS, TOKENS = 4, 5
 
@@ -26,6 +26,7 @@ class Trainee:
         dtype=None,
         changes=None,
         compiled=False,
+        scale=None,
         **train,
     ):
         defaults = dict(batch_size=ROWS, segment_len=TOKENS, learning_rate=0.01, train_steps=10)
@@ -37,8 +38,8 @@ class Trainee:
         self.model = helpers.loud(model_class(self.config.model, dtype=dtype))
         self.optimizer = optimizer.make_optimizer(self.config.train)
         self.optimizer.build(self.model.trainable_variables)
-        strategy = devices.make_strategy("one_device")
-        function = step.make_train_step(self.model, self.optimizer, strategy, self.config)
+        strategy = devices.make("one_device")
+        function = step.make_train_step(self.model, self.optimizer, strategy, self.config, scale)
         self.step = function if compiled else function.python_function
         self.memory = self.model.initial_mems(ROWS)
 
@@ -117,7 +118,7 @@ class LossTest(parameterized.TestCase):
         trainee = Trainee()
         before = trainee.weights()
         targets = np.full([ROWS, TOKENS], -1, np.int32)
-        nats, tokens, _, norm = trainee.steps(make_batch(targets=targets))[0]
+        nats, tokens, _, norm, _ = trainee.steps(make_batch(targets=targets))[0]
         self.assertEqual((nats, tokens, norm), (0.0, 0.0, 0.0))
         self.assertEqual(farthest(trainee.weights(), before), 0.0)
 
@@ -312,17 +313,91 @@ class DropoutTest(parameterized.TestCase):
         self.assertGreater(abs(losses[0] - losses[2]), 1e-3)
 
 
+class Poisoned(TransformerXL):
+    """Its loss is multiplied by what stands in `factor`."""
+
+    factor = tf.Variable(1.0, trainable=False)
+
+    def nll(self, *args, **kwargs):
+        nats, mems = super().nll(*args, **kwargs)
+        return nats * self.factor, mems
+
+
+class SkippedStepTest(parameterized.TestCase):
+    def state(self, trainee):
+        """Weights, slots and memory."""
+        slots = [v.numpy() for v in trainee.optimizer.variables[2:]]  # not the steps and the rate
+        return [*trainee.weights(), *slots, *map(np.array, tf.nest.flatten(trainee.memory))]
+
+    @parameterized.product(factor=(np.nan, np.inf), compiled=(False, True))
+    def test_changes_nothing_but_the_count(self, factor, compiled):
+        trainee = Trainee(Poisoned, compiled=compiled)
+        trainee.steps(make_batch())
+        before = self.state(trainee)
+        Poisoned.factor.assign(factor)
+        ((nats, _, _, _, skipped),) = trainee.steps(make_batch(seed=1))
+        Poisoned.factor.assign(1.0)
+        self.assertFalse(np.isfinite(nats))
+        self.assertEqual((skipped, int(trainee.optimizer.iterations)), (1.0, 2))
+        self.assertEqual(farthest(self.state(trainee), before), 0.0)
+        ((nats, _, _, _, skipped),) = trainee.steps(make_batch(seed=2))
+        self.assertTrue(np.isfinite(nats))
+        self.assertEqual(skipped, 0.0)
+        self.assertGreater(farthest(self.state(trainee), before), 1e-3)
+
+
+class LossScaleTest(parameterized.TestCase):
+    def test_an_overflow_halves_it_and_is_skipped(self):
+        scale = loss_scale.LossScale()
+        trainee = Trainee(dtype="mixed_float16", scale=scale)
+        trainee.steps(make_batch())
+        before = trainee.weights()
+        scale.factor.assign(2.0**30)  # the gradients do not fit into float16
+        self.assertEqual(trainee.steps(make_batch(seed=1))[0][-1], 1.0)
+        self.assertEqual(float(scale.factor), 2.0**29)
+        self.assertEqual(farthest(trainee.weights(), before), 0.0)
+        while trainee.steps(make_batch(seed=1))[0][-1]:
+            self.assertGreater(float(scale.factor), 1.0)
+        self.assertGreater(farthest(trainee.weights(), before), 1e-6)
+
+    def test_many_good_steps_double_it(self):
+        scale = loss_scale.LossScale()
+        with absltest.mock.patch.object(loss_scale, "_PATIENCE", 3):
+            for good in (True, True, False, True, True, True, True):
+                scale.update(tf.constant(good))
+        self.assertEqual(float(scale.factor), 2.0**15)  # halved, then doubled
+        scale.factor.assign(1.0)
+        scale.update(tf.constant(False))
+        self.assertEqual(float(scale.factor), 1.0)  # and not below
+
+    def test_it_does_not_show(self):
+        """In float32, where no factor of two changes a digit."""
+        told = [
+            Trainee(scale=s).steps(*map(make_batch, range(3)))
+            for s in (None, loss_scale.LossScale())
+        ]
+        np.testing.assert_allclose(*told, rtol=1e-6)
+
+    def test_float16_is_near_float32(self):
+        batches = [make_batch(seed=seed) for seed in range(8)]
+        exact = Trainee().steps(*batches)[:, 0]
+        rough = Trainee(dtype="mixed_float16", scale=loss_scale.LossScale()).steps(*batches)
+        np.testing.assert_allclose(rough[:, 0], exact, rtol=0.02)
+        self.assertFalse(rough[:, -1].any())
+
+
 class StrategyTest(absltest.TestCase):
     def test_an_unknown_one_is_refused(self):
         with self.assertRaisesRegex(
-            ValueError, "strategy must be one of auto, one_device, got 'mirrored'"
+            ValueError, "strategy must be one of auto, one_device, .*, got 'mirror'"
         ):
-            devices.make_strategy("mirrored")
+            devices.make("mirror")
 
     def test_metrics_are_scalars_in_the_order_of_their_names(self):
         trainee = Trainee(train_steps=3)
         metrics, _ = trainee.step(make_batch(), trainee.memory)
-        self.assertEqual(metrics._fields, ("nats", "tokens", "learning_rate", "gradient_norm"))
+        names = ("nats", "tokens", "learning_rate", "gradient_norm", "skipped")
+        self.assertEqual(metrics._fields, names)
         self.assertEqual({value.shape.rank for value in metrics}, {0})
 
 

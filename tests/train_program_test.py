@@ -228,7 +228,14 @@ class RefusalTest(TrainProgramTest):
         (2, "train.batch_size is given twice", "--batch_size=4", "--set=train.batch_size=4"),
         (2, "--segment_len=0: .*segment_len must be at least 1, got 0", "--segment_len=0"),
         (2, "unknown setting model.num_layer; choose from", "--set=model.num_layer=3"),
-        (2, "strategy", "--strategy=mirrored"),
+        (2, "strategy", "--strategy=mirror"),
+        (1, "TF_CONFIG must name the workers for strategy multi_worker", "--strategy=multi_worker"),
+        (
+            1,
+            "tpu must be left out with strategy mirrored, got 'x'",
+            "--strategy=mirrored",
+            "--tpu=x",
+        ),
         (1, "model_dir must hold a config.json .* got nowhere", *_FLAGS, "--init_from=nowhere"),
     )
     def test_names_the_thing_and_the_value(self, code, message, *flags):

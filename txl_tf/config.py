@@ -176,7 +176,10 @@ class TrainConfig:
       adam_beta1, adam_beta2, adam_epsilon: of Adam; epsilon is added to the uncorrected root.
       clip_norm: global norm to which gradients are clipped; None is off.
       accumulate_steps: parts into which a batch's rows are cut; gradients are summed over them.
-      precision: "float32" or "bfloat16" (weights, norms, scores and loss stay float32).
+      precision: "float32", "bfloat16" or "float16", with dynamic loss scaling (weights, norms,
+        scores and loss stay float32).
+      max_skipped_steps: steps in a row whose loss or gradients may be no numbers; they change
+        nothing, and one more stops the run.
       jit: whether the step is compiled by XLA.
       log_every, eval_every, checkpoint_every: periods; eval_every None is never.
       keep_checkpoints: how many of the newest checkpoints stay, besides the best.
@@ -196,6 +199,7 @@ class TrainConfig:
     clip_norm: float | None = 0.25
     accumulate_steps: int = 1
     precision: str = "float32"
+    max_skipped_steps: int = 20
     jit: bool = True
     log_every: int = 100
     eval_every: int | None = 1000
@@ -206,6 +210,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         fields.check_types(self)
         check_at_least(self, 0, "seed", "warmup_steps", "min_lr_ratio", "learning_rate")
+        check_at_least(self, 0, "max_skipped_steps")
         check_at_least(self, 1, "batch_size", "segment_len", "train_steps", "accumulate_steps")
         check_at_least(self, 1, "log_every", "eval_every", "checkpoint_every", "keep_checkpoints")
         check_at_least(self, 1, "eval_batches")
@@ -215,7 +220,7 @@ class TrainConfig:
             "be above 0 or none",
             self.clip_norm,
         )
-        check_choice(self, "precision", ("float32", "bfloat16"))
+        check_choice(self, "precision", ("float32", "bfloat16", "float16"))
         if self.batch_size % self.accumulate_steps:
             raise ValueError(
                 f"batch_size must be a multiple of accumulate_steps {self.accumulate_steps}, "

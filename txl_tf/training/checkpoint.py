@@ -14,6 +14,7 @@ from absl import logging
 
 from txl_tf import model_dir as model_dirs
 from txl_tf.models.memory import Memory
+from txl_tf.training.loss_scale import LossScale
 
 
 class Checkpoints:
@@ -22,8 +23,9 @@ class Checkpoints:
     Args:
       model_dir: the run's folder.
       model, optimizer: both built; restored in place.
-      memory: one of the right shapes, for example the initial one.
+      batch_size: rows of all workers, whose memory is saved in order.
       keep: how many of the newest checkpoints stay, besides the best.
+      loss_scale: of a run in float16.
 
     Attributes:
       best_nats: the best validation so far, in nats per token; infinite before the first.
@@ -34,20 +36,22 @@ class Checkpoints:
         model_dir: str,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        memory: Memory,
+        batch_size: int,
         keep: int,
+        loss_scale: LossScale | None = None,
     ) -> None:
         self._optimizer = optimizer
-        self._memory = memory
         with tf.device("CPU:0"):  # float32 holds bfloat16 exactly: the precision may change
+            self._memory = memory = model.initial_mems(batch_size)
             copies = [tf.Variable(_widened(x), trainable=False) for x in tf.nest.flatten(memory)]
             self._best = tf.Variable(math.inf, dtype=tf.float64, trainable=False)
         self._copies = copies
         self._folder = os.path.join(model_dir, model_dirs.CHECKPOINTS)
         self._best_folder = os.path.join(model_dir, model_dirs.BEST)
         weights, slots = model_dirs.weights_of(model), _slots_of(optimizer, model)
+        scaling = {} if loss_scale is None else {"loss_scale": loss_scale}
         self._newest = tf.train.CheckpointManager(
-            tf.train.Checkpoint(weights=weights, optimizer=slots, memory=copies),
+            tf.train.Checkpoint(weights=weights, optimizer=slots, memory=copies, **scaling),
             self._folder,
             max_to_keep=keep,
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from absl import logging
 
+from txl_tf.config import TrainConfig
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.inference.totals import perplexity
 from txl_tf.training.step import Metrics
@@ -17,7 +18,7 @@ _BITS_PER = {"byte": "bits_per_byte", "char": "bits_per_character"}
 
 
 class NonFiniteError(ValueError):
-    """A loss or a gradient that is no number: nothing worth saving comes after it."""
+    """Losses or gradients are no numbers, step after step: nothing worth saving comes after."""
 
 
 class Journal:
@@ -27,13 +28,16 @@ class Journal:
     the rate and the time left; what happens in `paused` does not count.
 
     Args:
-      train_steps: of the whole run.
+      config: of the run: how long it is, and how many skipped steps in a row end it.
       tokenizer: the kind, which decides whether a loss is bits or perplexity.
       summaries: where the curves go.
     """
 
-    def __init__(self, train_steps: int, tokenizer: str, summaries: Summaries) -> None:
-        self._train_steps = train_steps
+    def __init__(self, config: TrainConfig, tokenizer: str, summaries: Summaries) -> None:
+        self._train_steps = config.train_steps
+        self._max_skipped = config.max_skipped_steps
+        self._skipped = 0  # of the whole run so far
+        self._in_a_row = 0
         self._tokenizer = tokenizer
         self._summaries = summaries
         self._noted: list[tuple[int, Metrics]] = []
@@ -64,6 +68,8 @@ class Journal:
         nats = self._nats / max(self._tokens, 1.0)
         values = self._measures(nats)
         values |= {"lr": self._last.learning_rate, "gradient_norm": self._last.gradient_norm}
+        if self._skipped:
+            values["skipped_steps"] = self._skipped
         if self._compiled:
             left = (self._train_steps - step) * self._seconds / self._steps
             rates = {"tokens_per_s": self._tokens / self._seconds}
@@ -96,20 +102,34 @@ class Journal:
     def _settle(self) -> None:
         for step, values in self._noted:
             metrics = Metrics(*(float(value) for value in values))  # waits for the step
-            for name in ("nats", "gradient_norm"):
-                if not math.isfinite(getattr(metrics, name)):
-                    raise NonFiniteError(
-                        f"{name} must be finite, got {getattr(metrics, name)} at step {step}; "
-                        "earlier checkpoints are as they were: go on with a lower learning_rate"
-                    )
-            self._nats += metrics.nats * metrics.tokens
-            self._tokens += metrics.tokens
             self._last = metrics
+            self._note_skipped(step, metrics)
+            if not metrics.skipped:
+                self._nats += metrics.nats * metrics.tokens
+                self._tokens += metrics.tokens
         self._steps += len(self._noted)
         self._noted.clear()
         now = time.monotonic()
         self._seconds += now - self._since
         self._since = now
+
+    def _note_skipped(self, step: int, metrics: Metrics) -> None:
+        """Counts and logs a step that changed nothing, and refuses one too many."""
+        if not metrics.skipped:
+            self._in_a_row = 0
+            return
+        self._skipped += 1
+        self._in_a_row += 1
+        is_loss = not math.isfinite(metrics.nats)
+        name, value = (
+            ("nats", metrics.nats) if is_loss else ("gradient_norm", metrics.gradient_norm)
+        )
+        if self._in_a_row > self._max_skipped:
+            raise NonFiniteError(
+                f"{name} must be finite, got {value} at step {step}, number {self._in_a_row} in a "
+                "row; checkpoints are as they were: go on with a lower learning_rate"
+            )
+        logging.warning("step=%d skipped: %s=%s, weights and memory stay", step, name, value)
 
     def _measures(self, nats: float) -> dict[str, float]:
         """A loss per token as it is, and as people know it for this kind of text."""

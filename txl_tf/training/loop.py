@@ -1,5 +1,6 @@
 """The run around the steps: read, train, tell, validate, save, stop."""
 
+import contextlib
 import dataclasses
 import math
 
@@ -15,12 +16,14 @@ from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.ids import check_ids
 from txl_tf.training import devices, lock, resume, signals, warm_start
 from txl_tf.training.checkpoint import Checkpoints
+from txl_tf.training.distribution import Distribution
 from txl_tf.training.journal import Journal
+from txl_tf.training.loss_scale import LossScale
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import make_train_step
 from txl_tf.training.summaries import Summaries
 
-_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,7 @@ def train(
     *,
     data_dir: str,
     model_dir: str,
-    strategy: str = "auto",
+    distribution: Distribution | None = None,
     init_from: str | None = None,
 ) -> Result:
     """Trains, or goes on training, the model of `model_dir` on the data of `data_dir`.
@@ -60,22 +63,24 @@ def train(
       config: of the run; `config.model.vocab_size` is that of the data.
       data_dir: what `prepare` wrote.
       model_dir: for checkpoints and the description of the model; made if need be.
-      strategy: a name of `devices.STRATEGIES`.
+      distribution: from `devices.make`; None is one device.
       init_from: another model_dir whose weights a new run starts from; the data's vocabulary may
         be that model's with more symbols at its end.
 
     Raises:
       ValueError: config, data and model_dir do not fit, or the loss is no longer a number.
     """
-    distribution = devices.make_strategy(strategy)
-    data = _Data(config, data_dir)
+    distribution = distribution or devices.make("one_device")
+    distribution.check_rows(config.train.batch_size, config.train.accumulate_steps)
+    data = _Data(config, data_dir, distribution)
     if model_dirs.exists(model_dir):
         resume.check_goes_on(model_dirs.read_config(model_dir), config, model_dir)
         data.check_vocabulary(model_dir)
     elif init_from is not None:
         warm_start.check(init_from, config, data.tokenizer)
     tf.io.gfile.makedirs(model_dir)
-    with lock.sole_trainer(model_dir), signals.StopRequest() as stop:
+    held = lock.sole_trainer(model_dir) if distribution.is_chief else contextlib.nullcontext()
+    with held, signals.StopRequest() as stop:
         run = _Run(config, data, model_dir, distribution)
         run.begin(init_from)
         return run.go_on(stop)
@@ -84,7 +89,7 @@ def train(
 class _Data:
     """The splits to train and to validate on, and their tokenizer."""
 
-    def __init__(self, config: Config, data_dir: str) -> None:
+    def __init__(self, config: Config, data_dir: str, distribution: Distribution) -> None:
         self.tokenizer = tokenizers.load(data_dir)
         self.train = Batches(
             data_dir,
@@ -92,6 +97,7 @@ class _Data:
             batch_size=config.train.batch_size,
             segment_len=config.train.segment_len,
             layout=config.data.layout,
+            rows=distribution.rows(config.train.batch_size),
         )
         self.train.metadata.check_vocabulary(config.model.vocab_size, self.tokenizer.checksum)
         self.valid = None
@@ -115,36 +121,45 @@ class _Run:
     """One run: what it is made of, and its state."""
 
     def __init__(
-        self, config: Config, data: _Data, model_dir: str, strategy: tf.distribute.Strategy
+        self, config: Config, data: _Data, model_dir: str, distribution: Distribution
     ) -> None:
         self._config = config
+        self._distribution = distribution
         self._data = data
         self._model_dir = model_dir
-        with strategy.scope():
+        with distribution.strategy.scope():
             self._model = TransformerXL(config.model, dtype=_POLICIES[config.train.precision])
             self._optimizer = make_optimizer(config.train)
             self._optimizer.build(self._model.trainable_variables)
-        self._step = make_train_step(self._model, self._optimizer, strategy, config)
-        self._memory = self._model.initial_mems(config.train.batch_size)
+            loss_scale = LossScale() if config.train.precision == "float16" else None
+        self._step = make_train_step(self._model, self._optimizer, distribution, config, loss_scale)
+        first, end = distribution.rows(config.train.batch_size)
+        self._memory = distribution.deal(self._model.initial_mems(end - first))
         self._checkpoints = Checkpoints(
-            model_dir, self._model, self._optimizer, self._memory, config.train.keep_checkpoints
+            model_dir,
+            self._model,
+            self._optimizer,
+            config.train.batch_size,
+            config.train.keep_checkpoints,
+            loss_scale,
         )
         self._evaluator = Evaluator(
             _for_evaluation(self._model, config.eval),
             segment_len=config.eval.segment_len or config.train.segment_len,
             reset_memory_at_documents=config.data.reset_memory_at_documents,
         )
-        self._journal = Journal(config.train.train_steps, data.tokenizer.kind, Summaries(model_dir))
+        self._journal = Journal(config.train, data.tokenizer.kind, Summaries(model_dir))
         self._valid: Evaluation | None = None
 
     def begin(self, init_from: str | None) -> None:
         """Restores the run, or starts it and describes it in its folder."""
         memory = self._checkpoints.restore()
         if memory is not None:
-            self._memory = memory
+            self._memory = self._distribution.deal_all(memory)
         elif init_from is not None:
             warm_start.take_weights(init_from, self._model)
-        model_dirs.describe(self._model_dir, self._config, self._data.tokenizer)
+        if self._distribution.is_chief:
+            model_dirs.describe(self._model_dir, self._config, self._data.tokenizer)
         reader = self._data.train
         logging.info("%s", self._config)
         logging.info(
@@ -160,11 +175,11 @@ class _Run:
         batches = self._data.train.dataset(start_step=done).take(max(train.train_steps - done, 0))
         for batch in batches:
             self._check_ids(batch)
-            metrics, self._memory = self._step(batch, self._memory)
+            metrics, self._memory = self._step(self._distribution.deal(batch), self._memory)
             done += 1
             journal.note(done, metrics)
             is_end = done == train.train_steps
-            is_last = is_end or stop.name is not None
+            is_last = is_end or self._distribution.any(stop.name is not None)
             if is_last or journal.is_due(done, train.log_every):
                 nats = journal.tell(done)
             if self._is_to_validate(done):
@@ -172,10 +187,16 @@ class _Run:
                     self._validate(done)
             if is_last or done % train.checkpoint_every == 0:
                 with journal.paused():
-                    self._checkpoints.save(self._memory)
+                    self._save()
             if is_last:
                 break
         return self._result(done, nats, stop)
+
+    def _save(self) -> None:
+        """Gathers the memory, which takes all workers, and saves on the chief."""
+        memory = self._distribution.gather(self._memory)
+        if self._distribution.is_chief:
+            self._checkpoints.save(memory)
 
     def _check_ids(self, batch: Batch) -> None:
         """On the host: the compiled step would clamp a wrong id."""
@@ -194,7 +215,7 @@ class _Run:
             self._data.valid, max_batches=self._config.train.eval_batches
         )
         self._journal.tell_validation(step, valid)
-        if valid.nats_per_token < self._checkpoints.best_nats:
+        if self._distribution.is_chief and valid.nats_per_token < self._checkpoints.best_nats:
             self._checkpoints.save_best(valid.nats_per_token)
         self._valid = valid
 

@@ -9,7 +9,28 @@ from txl_tf.config import TrainConfig
 from txl_tf.training import schedule
 
 
-def make_optimizer(config: TrainConfig) -> keras.optimizers.Optimizer:
+class Adam(keras.optimizers.Adam):
+    """Keras' Adam, which can let a step pass without a trace but in the count of steps."""
+
+    _good = None  # of the step that is being applied
+
+    def apply_if(self, good, gradients, variables) -> None:
+        """`apply`; where `good`, a scalar, is false no weight and no slot changes."""
+        self._good = good
+        self.apply(gradients, variables)
+        self._good = None
+
+    def assign_add(self, variable, value):
+        super().assign_add(variable, self._or_zero(value))
+
+    def assign_sub(self, variable, value):
+        super().assign_sub(variable, self._or_zero(value))
+
+    def _or_zero(self, value):
+        return value if self._good is None else tf.where(self._good, value, tf.zeros_like(value))
+
+
+def make_optimizer(config: TrainConfig) -> Adam:
     """Adam under the warm-up and cosine schedule.
 
     Keras adds epsilon to the uncorrected root, as the original TensorFlow code does:
@@ -21,11 +42,12 @@ def make_optimizer(config: TrainConfig) -> keras.optimizers.Optimizer:
         train_steps=config.train_steps,
         floor_ratio=config.min_lr_ratio,
     )
-    return keras.optimizers.Adam(
+    return Adam(
         learning_rate=rate,
         beta_1=config.adam_beta1,
         beta_2=config.adam_beta2,
         epsilon=config.adam_epsilon,
+        name="adam",
     )
 
 
@@ -34,8 +56,7 @@ def clip(
 ) -> tuple[Sequence[tf.Tensor], tf.Tensor]:
     """Scales dense gradients so that their global norm is at most `clip_norm`.
 
-    Returns the gradients and their norm before clipping. None leaves the gradients alone. A norm
-    that is not finite makes every gradient NaN, so that it cannot go unseen.
+    Returns the gradients and their norm before clipping. None leaves the gradients alone.
     """
     norm = tf.linalg.global_norm(gradients)
     if clip_norm is None:

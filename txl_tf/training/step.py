@@ -11,6 +11,8 @@ from txl_tf.data.batches import Batch
 from txl_tf.models.memory import Memory
 from txl_tf.ops.dropout import DropoutKey
 from txl_tf.training import optimizer as optimizer_lib
+from txl_tf.training.distribution import Distribution
+from txl_tf.training.loss_scale import LossScale
 
 _IGNORED = -1  # a target that is no token
 
@@ -22,13 +24,15 @@ class Metrics(NamedTuple):
     tokens: Any  # how many were real
     learning_rate: Any
     gradient_norm: Any  # before clipping
+    skipped: Any  # 1.0 where loss or gradients were no numbers, and nothing was changed
 
 
 def make_train_step(
     model: keras.Model,
     optimizer: keras.optimizers.Optimizer,
-    strategy: tf.distribute.Strategy,
+    distribution: Distribution,
     config: Config,
+    loss_scale: LossScale | None = None,
 ) -> Callable[[Batch, Memory], tuple[Metrics, Memory]]:
     """Returns step(batch, memory) -> (metrics, memory), one tf.function of static shapes.
 
@@ -37,11 +41,24 @@ def make_train_step(
     of all of them. With `accumulate_steps` a replica works its rows off in parts of equal size;
     each row keeps its own memory and its own dropout. Ids are not checked here: XLA cannot.
 
+    A step whose loss or gradient norm is no finite number changes neither weights nor optimizer,
+    but for the count of steps, and leaves the memory that it found. `loss_scale`, for float16,
+    multiplies the loss, not what is told; the clip acts on the gradients that are left.
+
     Shapes: batch.ids [B, T], memory as `model.initial_mems(B)`, B the rows of one replica.
     """
-    replica_step = _ReplicaStep(model, optimizer, strategy.num_replicas_in_sync, config)
+    strategy = distribution.strategy
+    jit = config.train.jit
+    replica_step = _ReplicaStep(
+        model,
+        optimizer,
+        distribution.num_replicas,
+        config,
+        loss_scale,
+        jit=jit and distribution.jit_parts,
+    )
 
-    @tf.function(jit_compile=config.train.jit, autograph=False)
+    @tf.function(jit_compile=jit and distribution.jit_whole, autograph=False)
     def step(batch, memory):
         metrics, memory = strategy.run(replica_step, args=(batch, memory))
         first = [strategy.experimental_local_results(value)[0] for value in metrics]
@@ -53,11 +70,14 @@ def make_train_step(
 class _ReplicaStep:
     """What one replica does with its rows."""
 
-    def __init__(self, model, optimizer, num_replicas, config):
+    def __init__(self, model, optimizer, num_replicas, config, loss_scale, jit):
+        if jit:
+            self._sums = tf.function(self._sums, jit_compile=True, autograph=False)
         self._model = model
         self._optimizer = optimizer
         self._num_replicas = num_replicas
         self._config = config
+        self._loss_scale = loss_scale
         self._num_parts = config.train.accumulate_steps
 
     def __call__(self, batch, memory):
@@ -69,14 +89,20 @@ class _ReplicaStep:
         num_real = tf.math.count_nonzero(batch.targets != _IGNORED, dtype=tf.float32)
         num_real = context.all_reduce("SUM", num_real)
         inputs = _Inputs(batch.ids, batch.targets, batch.document_start, rows)
-        sums, memory = self._sums(inputs, memory, tf.maximum(num_real, 1.0))
+        sums, new_memory = self._sums(inputs, memory, tf.maximum(num_real, 1.0))
         nats, gradients = context.all_reduce("SUM", sums)
+        if self._loss_scale is not None:
+            gradients = [gradient / self._loss_scale.factor for gradient in gradients]
         gradients, norm = optimizer_lib.clip(gradients, self._config.train.clip_norm)
         rate = tf.identity(optimizer.learning_rate)  # before `apply` counts the step
         # Keras sums over replicas what it is given, which is the sum already.
         gradients = [gradient / self._num_replicas for gradient in gradients]
-        optimizer.apply(gradients, model.trainable_variables)
-        return Metrics(nats, num_real, rate, norm), memory
+        good = tf.math.is_finite(nats) & tf.math.is_finite(norm)
+        optimizer.apply_if(good, gradients, model.trainable_variables)
+        if self._loss_scale is not None:
+            self._loss_scale.update(good)
+        memory = tf.nest.map_structure(lambda x, y: tf.where(good, x, y), new_memory, memory)
+        return Metrics(nats, num_real, rate, norm, 1.0 - tf.cast(good, tf.float32)), memory
 
     def _sums(self, inputs, memory, num_real):
         """([nats, gradients], new memory) of all rows, at once or in parts."""
@@ -106,6 +132,8 @@ class _ReplicaStep:
             nats = tf.reduce_sum(nll) / num_real
             auxiliary = tf.add_n([tf.zeros([]), *model.losses])
             loss = nats + auxiliary / (self._num_parts * self._num_replicas)
+            if self._loss_scale is not None:
+                loss *= self._loss_scale.factor
         gradients = tape.gradient(
             loss,
             model.trainable_variables,

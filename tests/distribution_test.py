@@ -1,0 +1,161 @@
+"""Any number of replicas gives the numbers of one, and each row keeps its memory."""
+
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+import helpers
+from txl_tf.training import devices
+from txl_tf.training.distribution import Distribution
+
+_FOLDER = pathlib.Path(tempfile.mkdtemp())
+absltest.TestCase.addClassCleanup(shutil.rmtree, _FOLDER)
+
+
+def start(replicas, path, *arguments, tf_config=None):
+    """A process of replicas.py."""
+    environment = os.environ | {"PYTHONPATH": f"{helpers.ROOT}{os.pathsep}{helpers.ROOT / 'tests'}"}
+    environment |= {"CUDA_VISIBLE_DEVICES": ""}
+    if tf_config:
+        environment["TF_CONFIG"] = json.dumps(tf_config)
+    command = [sys.executable, helpers.ROOT / "tests" / "replicas.py", str(replicas), path]
+    command += map(str, arguments)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def finish(*processes):
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    for process, output in zip(processes, outputs, strict=True):
+        if process.returncode:
+            raise AssertionError(output)
+
+
+@functools.cache
+def steps_of(replicas):
+    """What twenty steps on so many replicas give."""
+    path = _FOLDER / f"{replicas}.npz"
+    finish(start(replicas, path))
+    return dict(np.load(path))
+
+
+def cluster(size):
+    """TF_CONFIG of each worker, on free ports of this machine."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(size)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        places = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    tasks = ({"type": "worker", "index": i} for i in range(size))
+    return [{"cluster": {"worker": places}, "task": task} for task in tasks]
+
+
+def largest(found, expected):
+    return {name: float(np.abs(found[name] - expected[name]).max()) for name in expected}
+
+
+@pytest.mark.slow
+class ReplicasTest(parameterized.TestCase):
+    def assert_same(self, found, expected):
+        self.assertEqual(found.keys(), expected.keys())
+        for name, difference in largest(found, expected).items():
+            self.assertLess(difference, 1e-5, name)
+
+    @parameterized.parameters(2, 4)
+    def test_give_the_numbers_of_one(self, replicas):  # AC21
+        expected = steps_of(1)
+        self.assert_same(steps_of(replicas), expected)
+        rows = expected["memory_0"]
+        for row in range(1, len(rows)):  # rows differ, so a mix-up would show
+            self.assertGreater(np.abs(rows[row] - rows[0]).max(), 0.1)
+        self.assertGreater(np.ptp(expected["told"][:, 0]), 0.1)
+
+    def test_workers_give_the_numbers_of_one(self):
+        path = _FOLDER / "workers.npz"
+        finish(*(start(1, path, tf_config=tf_config) for tf_config in cluster(2)))
+        self.assert_same(dict(np.load(path)), steps_of(1))
+
+
+@pytest.mark.slow
+class RunTest(absltest.TestCase):
+    """Whole runs, with the reader, validation and checkpoints."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = helpers.temp_dir(self)
+        self.data = helpers.write_data(self.folder / "data", train=300, valid=60)
+
+    def train(self, name, steps, replicas=1, workers=1):
+        path, model_dir = self.folder / "told.npz", self.folder / name
+        configs = cluster(workers) if workers > 1 else [None]
+        finish(*(start(replicas, path, self.data, model_dir, steps, tf_config=c) for c in configs))
+        return np.load(path)["told"]
+
+    def test_resumed_on_other_numbers_of_replicas(self):
+        expected = self.train("alone", 12)  # 9 steps an epoch
+        self.assertGreater(np.ptp(expected), 0.1)
+        np.testing.assert_allclose(self.train("moved", 4, replicas=2), expected[:4], atol=1e-5)
+        np.testing.assert_allclose(self.train("moved", 8, replicas=1), expected[4:8], atol=1e-5)
+        np.testing.assert_allclose(self.train("moved", 12, replicas=4), expected[8:], atol=1e-5)
+
+    def test_workers_share_a_run(self):
+        expected = self.train("alone", 8)
+        np.testing.assert_allclose(self.train("shared", 4, workers=2), expected[:4], atol=1e-5)
+        np.testing.assert_allclose(self.train("shared", 8), expected[4:], atol=1e-5)
+        names = sorted(p.name for p in (self.folder / "shared").iterdir())
+        self.assertEqual(names, sorted(p.name for p in (self.folder / "alone").iterdir()))
+
+
+class DistributionTest(parameterized.TestCase):
+    def test_one_replica_hands_on_what_it_gets(self):
+        one = Distribution(tf.distribute.get_strategy())
+        value = tf.range(6)
+        self.assertIs(one.deal_all(value), value)
+        self.assertIs(one.gather(value), value)
+        self.assertEqual(one.rows(6), (0, 6))
+        self.assertTrue(one.any(True))
+
+    def test_rows_that_cannot_be_shared(self):
+        one = Distribution(tf.distribute.get_strategy())
+        with self.assertRaisesRegex(
+            ValueError, "batch_size must be a multiple of 1 replicas x 4 accumulate_steps, got 6"
+        ):
+            one.check_rows(6, 4)
+
+
+class DevicesTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ("{", "TF_CONFIG must be a JSON object with a cluster, got '{'"),
+        ("[]", "TF_CONFIG must be a JSON object with a cluster, got"),
+        ("", "TF_CONFIG must name the workers for strategy multi_worker, as .* got none"),
+    )
+    def test_clusters_that_are_none(self, value, message):
+        patched = absltest.mock.patch.dict(os.environ, TF_CONFIG=value)
+        with patched, self.assertRaisesRegex(ValueError, message):
+            devices.make("multi_worker")
+
+    def test_auto_is_one_device_where_there_is_one(self):
+        self.assertEqual(devices.make("auto").num_replicas, 1)
+
+    def test_a_tpu_that_is_not_there(self):
+        with self.assertRaisesRegex(ValueError, "tpu must be one that can be reached, got 'local'"):
+            devices.make("tpu", "local")
+        with self.assertRaisesRegex(ValueError, "tpu must be left out with strategy one_device"):
+            devices.make("one_device", "local")
+
+
+if __name__ == "__main__":
+    absltest.main()

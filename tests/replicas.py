@@ -1,0 +1,112 @@
+"""Trains on several replicas, in a process of its own: they have to be there from its start.
+
+    python tests/replicas.py REPLICAS OUT.npz                       twenty steps, see `run`
+    python tests/replicas.py REPLICAS OUT.npz DATA_DIR MODEL_DIR STEPS     a run of `loop.train`
+
+REPLICAS logical CPUs; with a TF_CONFIG in the environment, this worker's.
+"""
+
+import os
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+ROWS, TOKENS, STEPS = 8, 4, 20
+
+
+def batches():
+    """Batches of the reader's form; the rows of one in four have one real token."""
+    from txl_tf.data.batches import Batch
+
+    draw = np.random.default_rng(5)
+    for step in range(STEPS):
+        ids = draw.integers(11, size=[ROWS, TOKENS + 1]).astype("int32")
+        targets = ids[:, 1:].copy()
+        targets[3::4, 1:] = -1
+        starts = draw.random([ROWS, TOKENS]) < 0.1
+        yield Batch(ids[:, :-1], targets, starts, np.array(step == 11))
+
+
+def run(distribution, **changes):
+    """Rows of 4, 4, 4 and 1 real tokens, memory, clipping, accumulation and dropout.
+
+    -> loss, gradient norm and tokens of each step; final weights; memory in row order.
+    """
+    import helpers
+    from txl_tf.config import Config, TrainConfig
+    from txl_tf.models.transformer_xl import TransformerXL
+    from txl_tf.training import optimizer, step
+
+    settings = dict(batch_size=ROWS, segment_len=TOKENS, learning_rate=0.01, train_steps=STEPS)
+    settings |= dict(clip_norm=0.01, accumulate_steps=2, jit=False)
+    config = Config(model=helpers.tiny_config(mem_len=8, **changes), train=TrainConfig(**settings))
+    keras.utils.set_random_seed(1)
+    with distribution.strategy.scope():
+        model = helpers.loud(TransformerXL(config.model))
+        adam = optimizer.make_optimizer(config.train)
+        adam.build(model.trainable_variables)
+    train_step = step.make_train_step(model, adam, distribution, config)
+    first, end = distribution.rows(ROWS)
+    memory, told = distribution.deal(model.initial_mems(end - first)), []
+    for batch in batches():
+        mine = tf.nest.map_structure(lambda x: x[first:end] if x.ndim else x, batch)
+        metrics, memory = train_step(distribution.deal(mine), memory)
+        told.append([float(metrics.nats), float(metrics.gradient_norm), float(metrics.tokens)])
+    found = {f"weight_{i}": v.numpy() for i, v in enumerate(model.trainable_variables)}
+    leaves = tf.nest.flatten(distribution.gather(memory))
+    found |= {f"memory_{i}": np.array(leaf) for i, leaf in enumerate(leaves)}
+    return found | {"told": np.array(told)}
+
+
+def train(distribution, data_dir, model_dir, steps):
+    """A run, begun or gone on with. -> loss of each step."""
+    import helpers
+    from txl_tf.config import Config, EvalConfig, TrainConfig
+    from txl_tf.training import loop
+    from txl_tf.training import step as step_lib
+
+    told = []
+
+    def make(*args):
+        step = step_lib.make_train_step(*args)
+
+        def recorded(batch, memory):
+            metrics, memory = step(batch, memory)
+            told.append(float(metrics.nats))
+            return metrics, memory
+
+        return recorded
+
+    loop.make_train_step = make
+    settings = dict(batch_size=ROWS, segment_len=TOKENS, learning_rate=0.05, warmup_steps=2)
+    settings |= dict(train_steps=int(steps), checkpoint_every=4, eval_every=4, jit=False)
+    settings |= dict(min_lr_ratio=1.0)  # else the rate would follow from the number of steps
+    config = Config(
+        model=helpers.tiny_config(mem_len=8, dropout=0.1),
+        train=TrainConfig(**settings),
+        eval=EvalConfig(batch_size=2),
+    )
+    keras.utils.set_random_seed(1)
+    loop.train(config, data_dir=data_dir, model_dir=model_dir, distribution=distribution)
+    return {"told": np.array(told)}
+
+
+def main(replicas, path, *run_of):
+    """Runs on so many replicas."""
+    from txl_tf.training import devices
+
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    parts = [tf.config.LogicalDeviceConfiguration()] * int(replicas)
+    tf.config.set_logical_device_configuration(cpu, parts)
+    several = "multi_worker" if "TF_CONFIG" in os.environ else "mirrored"
+    alone = several == "mirrored" and int(replicas) == 1
+    distribution = devices.make("one_device" if alone else several)
+    found = train(distribution, *run_of) if run_of else run(distribution, dropout=0.1)
+    if distribution.is_chief:
+        np.savez(path, **found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
