@@ -26,12 +26,7 @@ def make(name: str, tpu: str | None = None) -> Distribution:
     if tpu is not None and name not in ("auto", "tpu"):
         raise ValueError(f"tpu must be left out with strategy {name}, got {tpu!r}")
     made = STRATEGIES[name](tpu)
-    logging.info(
-        "strategy=%s workers=%d replicas=%d",
-        type(made.strategy).__name__,
-        made.num_workers,
-        made.num_replicas,
-    )
+    logging.info("strategy=%s workers=%d replicas=%d", name, made.num_workers, made.num_replicas)
     return made
 
 

@@ -89,6 +89,10 @@ class Distribution:
         """All rows in order, on every worker; all workers must ask. Inverse of `deal_all`."""
         if self.num_replicas == 1:
             return tree
+        return self._gather(tree)
+
+    @tf.function(autograph=False)
+    def _gather(self, tree):  # one graph, or TensorFlow traces one for each shape at every call
         return tf.nest.map_structure(lambda x: self.strategy.gather(x, axis=0), tree)
 
     def any(self, flag: bool) -> bool:

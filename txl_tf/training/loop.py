@@ -35,7 +35,8 @@ class Result:
       nats_per_token: mean training loss of the last steps; None if there was nothing left to do.
       valid: the last validation; None if there was none.
       best_nats_per_token: of the best validation of the whole run; None if there was none.
-      stopped_by: the signal that ended the run early, for example "SIGTERM".
+      stopped_by: the signal that ended the run early, for example "SIGTERM"; "another worker"
+        where that got it.
     """
 
     step: int
@@ -83,7 +84,9 @@ def train(
     with held, signals.StopRequest() as stop:
         run = _Run(config, data, model_dir, distribution)
         run.begin(init_from)
-        return run.go_on(stop)
+        result = run.go_on(stop)
+        distribution.any(False)  # no worker leaves before all are done
+        return result
 
 
 class _Data:
@@ -179,7 +182,9 @@ class _Run:
             done += 1
             journal.note(done, metrics)
             is_end = done == train.train_steps
-            is_last = is_end or self._distribution.any(stop.name is not None)
+            if self._distribution.any(stop.name is not None):
+                stop.name = stop.name or "another worker"
+            is_last = is_end or stop.name is not None
             if is_last or journal.is_due(done, train.log_every):
                 nats = journal.tell(done)
             if self._is_to_validate(done):
