@@ -180,6 +180,8 @@ class TrainConfig:
         scores and loss stay float32).
       max_skipped_steps: steps in a row whose loss or gradients may be no numbers; they change
         nothing, and one more stops the run.
+      rematerialize: whether a layer's activations are computed again for the gradient, in place of
+        being kept: less memory, more time.
       jit: whether the step is compiled by XLA.
       log_every, eval_every, checkpoint_every: periods; eval_every None is never.
       keep_checkpoints: how many of the newest checkpoints stay, besides the best.
@@ -200,6 +202,7 @@ class TrainConfig:
     accumulate_steps: int = 1
     precision: str = "float32"
     max_skipped_steps: int = 20
+    rematerialize: bool = False
     jit: bool = True
     log_every: int = 100
     eval_every: int | None = 1000

@@ -109,7 +109,7 @@ class Attention(keras.layers.Layer):
         x,
         keys,
         values,
-        encodings,
+        encodings=None,
         content_bias=None,
         position_bias=None,
         *,

@@ -127,7 +127,7 @@ class Block(keras.layers.Layer):
         x,
         past_keys,
         past_values,
-        encodings,
+        encodings=None,
         content_bias=None,
         position_bias=None,
         *,

@@ -1,6 +1,7 @@
 """The language model: a stack of blocks that carries a memory from segment to segment."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import keras
@@ -49,6 +50,8 @@ class TransformerXL(keras.Model):
 
     Args:
       config: the architecture.
+      rematerialize: whether training keeps of each layer its input alone, and computes the rest
+        again for the gradient: less memory, about a third more time.
       weights_of: another TransformerXL whose layers this one shares; see `with_lengths`.
 
     Raises:
@@ -56,11 +59,14 @@ class TransformerXL(keras.Model):
         tf.function ids are not checked: XLA clamps a wrong id. Check them on the host.
     """
 
-    def __init__(self, config: TransformerXLConfig, *, weights_of=None, **kwargs):
+    def __init__(
+        self, config: TransformerXLConfig, *, rematerialize=False, weights_of=None, **kwargs
+    ):
         if weights_of is not None:
             kwargs.setdefault("dtype", weights_of.dtype_policy)
         super().__init__(**kwargs)
         self.config = config
+        self.rematerialize = rematerialize
         self._position = POSITIONS[config.position]
         self.seed_generator = keras.random.SeedGenerator()
         if weights_of is None:
@@ -237,9 +243,11 @@ class TransformerXL(keras.Model):
         ):
             if self._position.at_layers:
                 x += self.position_tables[layer](places)
-            x, *keys_values = block(
-                x, *past, distances, *biases, visibility=visibility, dropout_key=dropout_key
-            )
+            run = functools.partial(block, visibility=visibility, dropout_key=dropout_key)
+            if self.rematerialize and dropout_key is not None:
+                run = tf.recompute_grad(run)
+            scored = () if distances is None else (distances, *biases)  # it takes tensors alone
+            x, *keys_values = run(x, *past, *scored)
             states.append(x)
             joined.append(keys_values)
         return states, joined

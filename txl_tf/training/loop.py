@@ -131,7 +131,11 @@ class _Run:
         self._data = data
         self._model_dir = model_dir
         with distribution.strategy.scope():
-            self._model = TransformerXL(config.model, dtype=_POLICIES[config.train.precision])
+            self._model = TransformerXL(
+                config.model,
+                rematerialize=config.train.rematerialize,
+                dtype=_POLICIES[config.train.precision],
+            )
             self._optimizer = make_optimizer(config.train)
             self._optimizer.build(self._model.trainable_variables)
             loss_scale = LossScale() if config.train.precision == "float16" else None
