@@ -31,12 +31,12 @@ class ReadmeTest(absltest.TestCase):
         known = set(re.findall(r'"(\w+)"', source)) | set(re.findall(r"--(\w+)", source))
         for page in _PAGES:
             named = re.findall(r"--(?:no)?([a-z]\w+)", page.read_text())
-            self.assertContainsSubset(set(named), known | {"help", "logdir"}, page.name)
+            self.assertContainsSubset(set(named), known | {"help", "logdir", "force"}, page.name)
 
     def test_set_fields_exist(self):
         config = presets.preset("tiny")
         for page in _PAGES:
-            field = r"(?:`|--set=)(model|data|train|eval)\.(?!json\b)(\w+)"
+            field = r"(?:`|--set=)(model|data|train|eval)\.(?!json\b|py\b)(\w+)"
             named = re.findall(field, page.read_text())
             for section, field in named:
                 self.assertTrue(hasattr(getattr(config, section), field), f"{section}.{field}")

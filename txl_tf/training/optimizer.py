@@ -27,7 +27,9 @@ class Adam(keras.optimizers.Adam):
         super().assign_sub(variable, self._or_zero(value))
 
     def _or_zero(self, value):
-        return value if self._good is None else tf.where(self._good, value, tf.zeros_like(value))
+        return (
+            value if self._good is None else tf.where(self._good, value, tf.zeros([], value.dtype))
+        )
 
 
 def make_optimizer(config: TrainConfig) -> Adam:
