@@ -1,5 +1,6 @@
 """What tests ask of the files of a run: their contents, their curves, and damage to them."""
 
+import json
 import os
 import pathlib
 
@@ -29,13 +30,25 @@ def check_same(test, found, expected):
 
 
 def curve(folder):
-    """All points of the event files in a folder: {(name, step): value}."""
+    """All points of the event files in a folder: {(name, step): value}; a text is a string."""
     found = {}
     for path in sorted(pathlib.Path(folder).glob("events*")):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
-                found[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
+                (point,) = tf.make_ndarray(value.tensor).reshape(-1)
+                is_text = isinstance(point, bytes)
+                found[value.tag, event.step] = point.decode() if is_text else float(point)
     return found
+
+
+def metrics(path):
+    """The lines of a run's metrics.jsonl; NaN and infinity would be refused."""
+
+    def refuse(name):
+        raise ValueError(f"{name} is not JSON")
+
+    lines = (pathlib.Path(path) / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line, parse_constant=refuse) for line in lines]
 
 
 def damage(prefix, how):
