@@ -11,6 +11,7 @@ import run_files
 from txl_tf.config import TrainConfig
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.training.journal import Journal, NonFiniteError
+from txl_tf.training.metrics_file import MetricsFile
 from txl_tf.training.step import Metrics
 from txl_tf.training.summaries import Summaries
 
@@ -29,7 +30,7 @@ class JournalTest(parameterized.TestCase):
 
     def journal(self, tokenizer="byte", train_steps=20, **changes):
         config = TrainConfig(train_steps=train_steps, **changes)
-        return Journal(config, tokenizer, Summaries(str(self.path)))
+        return Journal(config, tokenizer, [Summaries(str(self.path)), MetricsFile(str(self.path))])
 
     def told(self, function, *args):
         with self.assertLogs(level="INFO") as logs:
@@ -147,6 +148,34 @@ class JournalTest(parameterized.TestCase):
         self.assertEqual(train["lr", 1], 0.5)
         np.testing.assert_allclose(train["bits_per_byte", 1], 2 / math.log(2), rtol=1e-6)
         self.assertEqual(valid["nats", 1], 3.0)
+        self.assertGreater(train["memory_bytes", 1], 50e6)  # TensorFlow alone is more
+        self.assertEqual(train["skipped_steps", 1], 0.0)
+
+    def test_a_file_holds_what_the_lines_say(self):
+        journal = self.journal(max_skipped_steps=2)
+        journal.note(1, metrics(2.0))
+        journal.tell(1)
+        self.now += 2.0
+        journal.note(2, metrics(math.nan))
+        journal.note(3, metrics(1.0))
+        journal.tell(3)
+        journal.note(4, metrics(math.nan))
+        self.now += 1.0
+        self.assertTrue(math.isnan(journal.tell(4)))
+        first, second, third = run_files.metrics(self.path)
+        common = "step split steps nats bits_per_byte lr gradient_norm skipped_steps memory_bytes"
+        self.assertCountEqual(first, [*common.split(), "first_step_s"])
+        self.assertCountEqual(second, [*common.split(), "tokens_per_s"])
+        told = [second[name] for name in ("step", "split", "steps", "nats", "skipped_steps")]
+        self.assertEqual(told, [3, "train", 2, 1.0, 1])
+        self.assertEqual(second["tokens_per_s"], 5.0)
+        self.assertEqual((third["nats"], third["skipped_steps"]), (None, 2))  # NaN is not JSON
+
+    def test_skipped_steps_are_counted_on(self):
+        journal = self.journal()
+        journal.go_on([{"step": 1, "skipped_steps": 3}, {"step": 1, "split": "valid"}])
+        journal.note(2, metrics(1.0))
+        self.assertIn("skipped_steps=3", self.told(journal.tell, 2)[0])
 
 
 if __name__ == "__main__":

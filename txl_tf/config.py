@@ -186,6 +186,10 @@ class TrainConfig:
       log_every, eval_every, checkpoint_every: periods; eval_every None is never.
       keep_checkpoints: how many of the newest checkpoints stay, besides the best.
       eval_batches: most batches of a periodic validation; None is all.
+      stop_after_evals: validations in a row without a better one that end the run early; None is
+        never.
+      sample_length: tokens of a text that the model writes at each validation, for TensorBoard and
+        the log; 0 is none. It costs a compilation, and mem_len in evaluation must be above 0.
     """
 
     seed: int = 1
@@ -209,14 +213,16 @@ class TrainConfig:
     checkpoint_every: int = 1000
     keep_checkpoints: int = 3
     eval_batches: int | None = None
+    stop_after_evals: int | None = None
+    sample_length: int = 0
 
     def __post_init__(self) -> None:
         fields.check_types(self)
         check_at_least(self, 0, "seed", "warmup_steps", "min_lr_ratio", "learning_rate")
-        check_at_least(self, 0, "max_skipped_steps")
+        check_at_least(self, 0, "max_skipped_steps", "sample_length")
         check_at_least(self, 1, "batch_size", "segment_len", "train_steps", "accumulate_steps")
         check_at_least(self, 1, "log_every", "eval_every", "checkpoint_every", "keep_checkpoints")
-        check_at_least(self, 1, "eval_batches")
+        check_at_least(self, 1, "eval_batches", "stop_after_evals")
         check(
             self.clip_norm is None or self.clip_norm > 0,
             "clip_norm",
@@ -224,6 +230,10 @@ class TrainConfig:
             self.clip_norm,
         )
         check_choice(self, "precision", ("float32", "bfloat16", "float16"))
+        if self.stop_after_evals is not None and self.eval_every is None:
+            raise ValueError(
+                f"stop_after_evals must be none without eval_every, got {self.stop_after_evals}"
+            )
         if self.batch_size % self.accumulate_steps:
             raise ValueError(
                 f"batch_size must be a multiple of accumulate_steps {self.accumulate_steps}, "

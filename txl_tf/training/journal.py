@@ -1,17 +1,18 @@
-"""What a run tells while it trains: a line of the log per period, and a point of each curve."""
+"""What a run tells while it trains: a line of the log per period, and its numbers to keep."""
 
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from absl import logging
 
 from txl_tf.config import TrainConfig
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.inference.totals import perplexity
+from txl_tf.training.memory_use import memory_use
 from txl_tf.training.step import Metrics
-from txl_tf.training.summaries import Summaries
 
 _LONGEST_SILENCE = 60.0  # seconds
 _BITS_PER = {"byte": "bits_per_byte", "char": "bits_per_character"}
@@ -19,6 +20,13 @@ _BITS_PER = {"byte": "bits_per_byte", "char": "bits_per_character"}
 
 class NonFiniteError(ValueError):
     """Losses or gradients are no numbers, step after step: nothing worth saving comes after."""
+
+
+class Record(Protocol):
+    """Keeps numbers of a split at a step: `Summaries`, `MetricsFile`."""
+
+    def write(self, split: str, step: int, values: Mapping[str, Any], /) -> None:
+        """Adds the values, by name."""
 
 
 class Journal:
@@ -30,16 +38,16 @@ class Journal:
     Args:
       config: of the run: how long it is, and how many skipped steps in a row end it.
       tokenizer: the kind, which decides whether a loss is bits or perplexity.
-      summaries: where the curves go.
+      records: where the numbers go.
     """
 
-    def __init__(self, config: TrainConfig, tokenizer: str, summaries: Summaries) -> None:
+    def __init__(self, config: TrainConfig, tokenizer: str, records: Sequence[Record]) -> None:
         self._train_steps = config.train_steps
         self._max_skipped = config.max_skipped_steps
         self._skipped = 0  # of the whole run so far
         self._in_a_row = 0
         self._tokenizer = tokenizer
-        self._summaries = summaries
+        self._records = records
         self._noted: list[tuple[int, Metrics]] = []
         self._compiled = False
         self._begin()
@@ -48,6 +56,10 @@ class Journal:
         self._nats = self._tokens = self._seconds = 0.0
         self._steps = 0
         self._since = time.monotonic()
+
+    def go_on(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Counts skipped steps on from the lines of a metrics.jsonl."""
+        self._skipped = max((line.get("skipped_steps", 0) for line in lines), default=0)
 
     def note(self, step: int, metrics: Metrics) -> None:
         """Takes note of a step that has been started; does not wait for its end."""
@@ -61,23 +73,27 @@ class Journal:
     def tell(self, step: int) -> float:
         """Logs the steps since the last time; returns their mean loss in nats.
 
+        That is NaN where all of them were skipped.
+
         Raises:
           NonFiniteError: a step went wrong; names the first.
         """
         self._settle()
-        nats = self._nats / max(self._tokens, 1.0)
+        nats = self._nats / self._tokens if self._tokens else math.nan  # all were skipped
         values = self._measures(nats)
         values |= {"lr": self._last.learning_rate, "gradient_norm": self._last.gradient_norm}
         if self._skipped:
             values["skipped_steps"] = self._skipped
+        kept: dict[str, float] = {"steps": self._steps, "skipped_steps": self._skipped}
         if self._compiled:
             left = (self._train_steps - step) * self._seconds / self._steps
             rates = {"tokens_per_s": self._tokens / self._seconds}
             logging.info("step=%d %s seconds_left=%.0f", step, _line(values | rates), left)
-            values |= rates
+            kept |= rates
         else:
             logging.info("step=%d %s first_step_s=%.1f", step, _line(values), self._seconds)
-        self._summaries.write("train", step, values)
+            kept["first_step_s"] = self._seconds
+        self._write("train", step, values | kept | memory_use())
         self._compiled = True
         self._begin()
         return nats
@@ -86,7 +102,7 @@ class Journal:
         """Logs a validation."""
         values = self._measures(valid.nats_per_token)
         logging.info("step=%d valid: %s scored=%d", step, _line(values), valid.scored)
-        self._summaries.write("valid", step, values)
+        self._write("valid", step, values | {"scored": valid.scored})
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -98,6 +114,10 @@ class Journal:
         self._settle()
         yield
         self._since = time.monotonic()
+
+    def _write(self, split: str, step: int, values: Mapping[str, Any]) -> None:
+        for record in self._records:
+            record.write(split, step, values)
 
     def _settle(self) -> None:
         for step, values in self._noted:

@@ -14,15 +14,17 @@ from txl_tf.data.batches import Batch, Batches
 from txl_tf.inference.evaluate import Evaluation, Evaluator
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.ids import check_ids
-from txl_tf.training import devices, lock, resume, signals, warm_start
+from txl_tf.training import devices, lock, profile, resume, samples, signals, warm_start
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.distribution import Distribution
-from txl_tf.training.journal import Journal
 from txl_tf.training.loss_scale import LossScale
+from txl_tf.training.memory_estimate import memory_estimate
 from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.profile import Profile
 from txl_tf.training.step import make_train_step
-from txl_tf.training.summaries import Summaries
+from txl_tf.training.watch import Watch
 
+EARLY_STOP = "early stop"
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
@@ -35,8 +37,8 @@ class Result:
       nats_per_token: mean training loss of the last steps; None if there was nothing left to do.
       valid: the last validation; None if there was none.
       best_nats_per_token: of the best validation of the whole run; None if there was none.
-      stopped_by: the signal that ended the run early, for example "SIGTERM"; "another worker"
-        where that got it.
+      stopped_by: what ended the run before its last step: a signal, for example "SIGTERM" ("another
+        worker" where that got it), after which it may go on, or `EARLY_STOP`.
     """
 
     step: int
@@ -53,6 +55,7 @@ def train(
     model_dir: str,
     distribution: Distribution | None = None,
     init_from: str | None = None,
+    profile_steps: tuple[int, int] | None = None,
 ) -> Result:
     """Trains, or goes on training, the model of `model_dir` on the data of `data_dir`.
 
@@ -67,12 +70,15 @@ def train(
       distribution: from `devices.make`; None is one device.
       init_from: another model_dir whose weights a new run starts from; the data's vocabulary may
         be that model's with more symbols at its end.
+      profile_steps: the first and the last of those that are traced for TensorBoard.
 
     Raises:
       ValueError: config, data and model_dir do not fit, or the loss is no longer a number.
     """
     distribution = distribution or devices.make("one_device")
     distribution.check_rows(config.train.batch_size, config.train.accumulate_steps)
+    profile.check(profile_steps, config.train.train_steps)
+    samples.check(config)
     data = _Data(config, data_dir, distribution)
     if model_dirs.exists(model_dir):
         resume.check_goes_on(model_dirs.read_config(model_dir), config, model_dir)
@@ -82,7 +88,7 @@ def train(
     tf.io.gfile.makedirs(model_dir)
     held = lock.sole_trainer(model_dir) if distribution.is_chief else contextlib.nullcontext()
     with held, signals.StopRequest() as stop:
-        run = _Run(config, data, model_dir, distribution)
+        run = _Run(config, data, model_dir, distribution, profile_steps)
         run.begin(init_from)
         result = run.go_on(stop)
         distribution.any(False)  # no worker leaves before all are done
@@ -113,6 +119,11 @@ class _Data:
                 mode="eval",
                 layout=config.eval.layout,
             )
+        elif config.train.stop_after_evals is not None:
+            raise ValueError(
+                f"stop_after_evals must be none without a valid split in {data_dir}, "
+                f"got {config.train.stop_after_evals}"
+            )
 
     def check_vocabulary(self, model_dir: str) -> None:
         """Refuses a model_dir that was made for another vocabulary."""
@@ -124,7 +135,12 @@ class _Run:
     """One run: what it is made of, and its state."""
 
     def __init__(
-        self, config: Config, data: _Data, model_dir: str, distribution: Distribution
+        self,
+        config: Config,
+        data: _Data,
+        model_dir: str,
+        distribution: Distribution,
+        profile_steps: tuple[int, int] | None,
     ) -> None:
         self._config = config
         self._distribution = distribution
@@ -150,12 +166,15 @@ class _Run:
             config.train.keep_checkpoints,
             loss_scale,
         )
+        in_evaluation = _for_evaluation(self._model, config.eval)
         self._evaluator = Evaluator(
-            _for_evaluation(self._model, config.eval),
+            in_evaluation,
             segment_len=config.eval.segment_len or config.train.segment_len,
             reset_memory_at_documents=config.data.reset_memory_at_documents,
         )
-        self._journal = Journal(config.train, data.tokenizer.kind, Summaries(model_dir))
+        described = config, data.tokenizer, in_evaluation, model_dir
+        self._watch = Watch(*described, is_chief=distribution.is_chief)
+        self._profile = Profile(model_dir, profile_steps if distribution.is_chief else None)
         self._valid: Evaluation | None = None
 
     def begin(self, init_from: str | None) -> None:
@@ -167,39 +186,60 @@ class _Run:
             warm_start.take_weights(init_from, self._model)
         if self._distribution.is_chief:
             model_dirs.describe(self._model_dir, self._config, self._data.tokenizer)
+        self._watch.begin(int(self._optimizer.iterations.numpy()))
         reader = self._data.train
         logging.info("%s", self._config)
         logging.info(
             "parameters=%d steps_per_epoch=%d pairs_dropped=%d",
             *(self._model.count_params(), reader.steps_per_epoch, reader.dropped),
         )
+        replicas = self._distribution.num_replicas
+        estimate = memory_estimate(self._config, self._model.count_params(), replicas)
+        logging.info("memory estimate per replica: %s", estimate)
 
     def go_on(self, stop: signals.StopRequest) -> Result:
-        """Trains to the end, or until `stop` has a name."""
-        train, journal = self._config.train, self._journal
+        """Trains to the end, until `stop` has a name, or until nothing gets better.
+
+        What a line tells ends with each validation and checkpoint, so that a run that goes on from
+        there tells of every step once.
+        """
+        train, journal = self._config.train, self._watch.journal
         done = int(self._optimizer.iterations.numpy())
         nats = None
-        batches = self._data.train.dataset(start_step=done).take(max(train.train_steps - done, 0))
-        for batch in batches:
+        is_enough = self._is_enough()
+        left = 0 if is_enough else max(train.train_steps - done, 0)
+        for batch in self._data.train.dataset(start_step=done).take(left):
             self._check_ids(batch)
-            metrics, self._memory = self._step(self._distribution.deal(batch), self._memory)
+            with self._profile.step(done + 1):
+                metrics, self._memory = self._step(self._distribution.deal(batch), self._memory)
             done += 1
             journal.note(done, metrics)
             is_end = done == train.train_steps
             if self._distribution.any(stop.name is not None):
                 stop.name = stop.name or "another worker"
             is_last = is_end or stop.name is not None
-            if is_last or journal.is_due(done, train.log_every):
+            if self._profile.is_edge(done):
+                with journal.paused():
+                    self._profile.end()
+            to_validate = self._is_to_validate(done)
+            to_save = is_last or done % train.checkpoint_every == 0
+            if to_validate or to_save or journal.is_due(done, train.log_every):
                 nats = journal.tell(done)
-            if self._is_to_validate(done):
+            if to_validate:
                 with journal.paused():
                     self._validate(done)
-            if is_last or done % train.checkpoint_every == 0:
+                is_enough = self._is_enough()
+            if to_save or is_enough:
                 with journal.paused():
                     self._save()
-            if is_last:
+            if is_last or is_enough:
                 break
-        return self._result(done, nats, stop)
+        self._profile.end()
+        return self._result(done, nats, stop, is_enough)
+
+    def _is_enough(self) -> bool:
+        """Whether the run is to end early, for all workers alike."""
+        return self._distribution.any(self._watch.is_enough)
 
     def _save(self) -> None:
         """Gathers the memory, which takes all workers, and saves on the chief."""
@@ -223,19 +263,22 @@ class _Run:
         valid = self._evaluator.evaluate(
             self._data.valid, max_batches=self._config.train.eval_batches
         )
-        self._journal.tell_validation(step, valid)
+        self._watch.tell_validation(step, valid)
         if self._distribution.is_chief and valid.nats_per_token < self._checkpoints.best_nats:
             self._checkpoints.save_best(valid.nats_per_token)
         self._valid = valid
 
-    def _result(self, step: int, nats: float | None, stop: signals.StopRequest) -> Result:
+    def _result(
+        self, step: int, nats: float | None, stop: signals.StopRequest, is_enough: bool
+    ) -> Result:
         best = self._checkpoints.best_nats
+        is_early = is_enough and step < self._config.train.train_steps
         return Result(
             step=step,
             nats_per_token=nats,
             valid=self._valid,
             best_nats_per_token=best if math.isfinite(best) else None,
-            stopped_by=stop.name,
+            stopped_by=stop.name or (EARLY_STOP if is_early else None),
         )
 
 
