@@ -18,14 +18,15 @@ import json
 import program  # first: it quiets TensorFlow, which the others import
 
 import keras
-from absl import flags
+from absl import app, flags
 
 import config_flags
 from txl_tf import model_dir as model_dirs
 from txl_tf import presets
 from txl_tf.config import Config
 from txl_tf.data.metadata import Metadata
-from txl_tf.training import devices, loop
+from txl_tf.inference.totals import plain
+from txl_tf.training import devices, loop, profile
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
@@ -44,6 +45,11 @@ _STRATEGY = flags.DEFINE_enum(
     "over the machines of TF_CONFIG; tpu. auto takes the last of these that there is.",
 )
 _TPU = flags.DEFINE_string("tpu", None, "A TPU: local, its name, or grpc://ADDRESS.")
+_PROFILE_STEPS = flags.DEFINE_string(
+    "profile_steps",
+    None,
+    "FIRST,LAST: the steps to trace for TensorBoard's profiler, in model_dir/tensorboard.",
+)
 _PRESET = config_flags.define_preset(None)
 config_flags.define_shorthands(
     {
@@ -63,7 +69,8 @@ _TO_BE_RUN_AGAIN = 75  # EX_TEMPFAIL
 
 def main(argv: list[str]) -> int:
     del argv  # program.run refuses arguments that are no flags
-    distribution = devices.make(_STRATEGY.value, _TPU.value)  # first: workers have to meet
+    profile_steps = _profile_steps()
+    distribution = devices.make(_STRATEGY.value, _TPU.value)  # soon: workers have to meet
     program.log_devices()
     config = _config()
     keras.utils.set_random_seed(config.train.seed)
@@ -73,11 +80,19 @@ def main(argv: list[str]) -> int:
         model_dir=_MODEL_DIR.value,
         distribution=distribution,
         init_from=_INIT_FROM.value,
+        profile_steps=profile_steps,
     )
     valid = result.valid.to_dict() if result.valid else None
     told = dataclasses.asdict(result) | {"valid": valid, "model_dir": _MODEL_DIR.value}
-    print(json.dumps(told))
-    return _TO_BE_RUN_AGAIN if result.stopped_by else 0
+    print(json.dumps(plain(told)))
+    return 0 if result.stopped_by in (None, loop.EARLY_STOP) else _TO_BE_RUN_AGAIN
+
+
+def _profile_steps() -> tuple[int, int] | None:
+    try:
+        return None if _PROFILE_STEPS.value is None else profile.parse(_PROFILE_STEPS.value)
+    except ValueError as error:
+        raise app.UsageError(str(error)) from error
 
 
 def _config() -> Config:

@@ -1,5 +1,6 @@
 """scripts/train.py as users run it: progress, results, resumes after any end, one-line errors."""
 
+import glob
 import json
 import os
 import random
@@ -122,6 +123,23 @@ class ResumeTest(TrainProgramTest):
                 self.assertEqual(half[name, step], whole[name, step])
         self.assertNotIn(("nats", 4), half)
 
+    def test_an_early_stop_is_an_end(self):
+        """Exit code 0, at once when started again; the trace, the sample and the file are there."""
+        flags = flags_of(train_steps=8, eval_every=1, stop_after_evals=1, sample_length=5)
+        flags += ["--learning_rate=0.0", "--profile_steps=2,2"]  # nothing gets better
+        for _ in range(2):
+            result, log = self.run_to_end(*flags)
+            self.assertEqual((result["step"], result["stopped_by"]), (2, "early stop"))
+        result, log = self.run_to_end("--set=train.stop_after_evals=none", "--train_steps=7")
+        self.assertEqual((result["step"], result["stopped_by"]), (7, None))
+        self.assertRegex(log, r"memory estimate per replica: weights=.* total=.*MB\n")
+        self.assertRegex(log, r"step=7 sample: '[a-j]{5}'\n")
+        told = [(line["split"], line["step"]) for line in run_files.metrics(self.path())]
+        splits = ("train", "valid")
+        self.assertEqual(told, [(split, step) for step in range(1, 8) for split in splits])
+        traces = os.path.join(self.path(), "tensorboard/plugins/profile/*/*.xplane.pb")
+        self.assertLen(glob.glob(traces), 1)
+
     def test_is_saved_and_goes_on_after_sigterm(self):
         """Exit code 75 asks to be run again; a second trainer is refused meanwhile."""
         flags = flags_of(train_steps=100_000, eval_every="none", checkpoint_every=100_000)
@@ -229,6 +247,9 @@ class RefusalTest(TrainProgramTest):
         (2, "--segment_len=0: .*segment_len must be at least 1, got 0", "--segment_len=0"),
         (2, "unknown setting model.num_layer; choose from", "--set=model.num_layer=3"),
         (2, "strategy", "--strategy=mirror"),
+        (2, "profile_steps must be FIRST,LAST, .*, got '5,3'", *_FLAGS, "--profile_steps=5,3"),
+        (1, "profile_steps must end by train_steps 8, got 9", *_FLAGS, "--profile_steps=5,9"),
+        (2, "stop_after_evals must be at least 1, got 0", "--set=train.stop_after_evals=0"),
         (1, "TF_CONFIG must name the workers for strategy multi_worker", "--strategy=multi_worker"),
         (
             1,
