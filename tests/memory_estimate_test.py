@@ -42,6 +42,10 @@ class MemoryEstimateTest(absltest.TestCase):
         self.assertEqual(parts.activations * 4, whole.activations)
         self.assertEqual((parts.memory, parts.gradients), (whole.memory, 2 * whole.gradients))
 
+    def test_what_is_computed_again_is_not_kept(self):
+        whole, again = estimate(), estimate(rematerialize=True)
+        self.assertEqual(whole.activations - again.activations, 8 * (3536 - 2 * 4 * 5 * 8))
+
     def test_half_precision_halves_what_is_computed_in_it(self):
         whole, half = estimate(), estimate(precision="bfloat16")
         self.assertEqual(half.memory * 2, whole.memory)

@@ -25,7 +25,8 @@ class MemoryEstimate:
       activations: of one segment, kept for the way back:
         L b c (6 T D + 4 T N + 2 S N + 2 T F), the residual stream and its two sums and norms,
         queries (with either bias), context, keys, values and the feed-forward net's inside;
-        L b 4 (2 H T S), scores and weights;
+        L b 4 (2 H T S), scores and weights; with `rematerialize` these two of one layer, and
+        L b c T D, the inputs of all;
         b 4 (3 T V'), logits, their softmax and its gradient; V' is V, or with cut-offs the words
         and clusters of the head: the tails are worked off in small chunks.
     """
@@ -71,4 +72,8 @@ def _activations_of_a_row(config: Config, compute: int) -> int:
     words = model.vocab_size
     if model.cutoffs:
         words = model.cutoffs[0] + len(model.cutoffs)
-    return model.num_layers * (compute * stream + _FLOAT * scores) + _FLOAT * 3 * tokens * words
+    layer = compute * stream + _FLOAT * scores
+    layers = model.num_layers * layer
+    if config.train.rematerialize:
+        layers = layer + model.num_layers * compute * tokens * model.d_model
+    return layers + _FLOAT * 3 * tokens * words
