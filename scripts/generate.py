@@ -14,18 +14,17 @@ go on, "/reset" makes it forget. Prompts come before the first turn.
 """
 
 import dataclasses
-import io
 import json
 import secrets
 import sys
 import time
-from typing import TextIO
 
 import program  # first: it quiets TensorFlow, which the others import
 
 from absl import app, flags, logging
 
 import model_flags
+import turns
 from txl_tf.data import text
 from txl_tf.inference.generate import Continuation, Conversation, Generator
 from txl_tf.inference.sampling import Sampling
@@ -49,13 +48,11 @@ _INTERACTIVE = flags.DEFINE_bool("interactive", False, "Take turns with the user
 _JSON = flags.DEFINE_bool("json", False, "Print JSON lines: prompt, sample, text, log_prob.")
 model_flags.define({"segment_len": "eval.segment_len"})
 
-_RESET = "/reset"
-
 
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
     _check_flags()
-    _use_utf8(sys.stdout)
+    turns.use_utf8(sys.stdout)
     prompts = _prompts()
     sampling = Sampling(temperature=_TEMPERATURE.value, top_k=_TOP_K.value, top_p=_TOP_P.value)
     program.log_devices()
@@ -103,12 +100,6 @@ def _prompts() -> list[str]:
     return prompts or [""]
 
 
-def _use_utf8(stream: TextIO) -> None:
-    """Whatever the locale; what is no UTF-8 becomes a question mark or U+FFFD."""
-    if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(encoding="utf-8", errors="replace")
-
-
 def _seed() -> int:
     seed = secrets.randbelow(2**31) if _SEED.value is None else _SEED.value
     logging.info("seed=%d", seed)
@@ -131,22 +122,16 @@ def _write(conversation: Conversation) -> None:
 
 
 def _converse(generator: Generator, before: str) -> None:
-    _use_utf8(sys.stdin)
     seed = _seed()
     conversation = None
-    while True:
-        if sys.stdin.isatty():
-            print("> ", end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
-        if not line:
-            return
-        if line.strip() == _RESET:
+    for line in turns.lines():
+        if line is None:
             conversation = None
             continue
         if conversation is None:
             conversation = Conversation(generator, seed)
             line = before + line
-        conversation.read(line.removesuffix("\n"))
+        conversation.read(line)
         _write(conversation)
 
 

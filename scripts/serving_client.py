@@ -15,13 +15,11 @@ nothing between two requests, so any number of conversations may go on at once. 
 version of the model that it began with.
 """
 
-import io
 import json
 import math
 import secrets
 import sys
 from collections.abc import Iterator
-from typing import TextIO
 
 import program
 
@@ -29,6 +27,7 @@ import numpy as np
 from absl import app, flags, logging
 
 import serving_transport
+import turns
 
 _SERVER = flags.DEFINE_string("server", "localhost:8500", "HOST:PORT, or http://HOST:PORT.")
 _MODEL = flags.DEFINE_string("model", None, "Name of the model on the server.", required=True)
@@ -50,7 +49,6 @@ _SEGMENT_LEN = flags.DEFINE_integer(
     "segment_len", 32, "Tokens of a line sent at once by --converse.", lower_bound=1
 )
 
-_RESET = "/reset"
 _REPLACEMENT = "\ufffd"  # what an incomplete character is shown as
 _NO_CHARACTER = "\U0010ffff"  # never in text: one token of it stands for what is not known
 _COLDEST = 1e-6  # below this float32 cannot tell a temperature from 0
@@ -59,7 +57,7 @@ _COLDEST = 1e-6  # below this float32 cannot tell a temperature from 0
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
     _check_flags()
-    _use_utf8(sys.stdout)
+    turns.use_utf8(sys.stdout)
     server = serving_transport.connect(
         _SERVER.value, _MODEL.value, version=_VERSION.value, timeout=_TIMEOUT.value
     )
@@ -119,12 +117,6 @@ def _utf8(name: str, content: bytes) -> bytes:
     return content
 
 
-def _use_utf8(stream: TextIO) -> None:
-    """Whatever the locale; what is no UTF-8 becomes a question mark or U+FFFD."""
-    if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(encoding="utf-8", errors="replace")
-
-
 def _seed() -> int:
     seed = secrets.randbelow(2**31) if _SEED.value is None else _SEED.value
     logging.info("seed=%d", seed)
@@ -162,16 +154,10 @@ def _generate(server: serving_transport.Server, prompt: str) -> str:
 
 
 def _converse(server: serving_transport.Server) -> None:
-    _use_utf8(sys.stdin)
     seed = _seed()
     conversation = None
-    while True:
-        if sys.stdin.isatty():
-            print("> ", end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
-        if not line:
-            return
-        if line.strip() == _RESET:
+    for line in turns.lines():
+        if line is None:
             conversation = None
             continue
         conversation = conversation or Conversation(
@@ -182,7 +168,7 @@ def _converse(server: serving_transport.Server) -> None:
             top_p=_TOP_P.value,
             segment_len=_SEGMENT_LEN.value,
         )
-        conversation.read(line.removesuffix("\n"))
+        conversation.read(line)
         for new in conversation.write(_LENGTH.value):
             print(new, end="", flush=True)
         print(flush=True)

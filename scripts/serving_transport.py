@@ -3,8 +3,7 @@
     server = serving_transport.connect("localhost:8500", "book", version=None, timeout=60)
     answer = server.predict("encode", {"text": np.array([b"Once"], object)})
 
-No TensorFlow: its package of messages, tensorflow-serving-api, would load all of it. The few
-messages that are needed are described below; they are the same bytes on the wire.
+No TensorFlow: see `serving_messages`.
 """
 
 import base64
@@ -19,20 +18,11 @@ from typing import Any, Protocol
 
 import grpc
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+import serving_messages
 
 Arrays = dict[str, np.ndarray]  # strings are objects of bytes
 
-_DTYPES: dict[str, tuple[int, type]] = {  # name: (number, NumPy's)
-    "DT_FLOAT": (1, np.float32),
-    "DT_INT32": (3, np.int32),
-    "DT_STRING": (7, np.object_),
-    "DT_INT64": (9, np.int64),
-    "DT_BOOL": (10, np.bool_),
-    "DT_HALF": (19, np.float16),
-}
-_BY_NUMBER = dict(_DTYPES.values())
-_NUMBERS = {np.dtype(dtype): number for number, dtype in _DTYPES.values()}
 _UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
@@ -85,21 +75,21 @@ class Grpc:
         self._channel = grpc.insecure_channel(server, options=_UNLIMITED)
         self._call = self._channel.unary_unary(
             _PREDICT,
-            request_serializer=_MESSAGES["PredictRequest"].SerializeToString,
-            response_deserializer=_MESSAGES["PredictResponse"].FromString,
+            request_serializer=serving_messages.MESSAGES["PredictRequest"].SerializeToString,
+            response_deserializer=serving_messages.MESSAGES["PredictResponse"].FromString,
         )
 
     def predict(
         self, signature: str, inputs: Mapping[str, Any], outputs: Sequence[str] = ()
     ) -> Arrays:
         """As in `Server`."""
-        request = _MESSAGES["PredictRequest"]()
+        request = serving_messages.MESSAGES["PredictRequest"]()
         request.model_spec.name = self._model
         request.model_spec.signature_name = signature
         if self._version is not None:
             request.model_spec.version.value = self._version
         for name, value in inputs.items():
-            request.inputs.add(key=name, value=_tensor(np.asarray(value)))
+            request.inputs.add(key=name, value=serving_messages.tensor_of(np.asarray(value)))
         request.output_filter.extend(outputs)
         try:
             answer = self._call(request, timeout=self._timeout)
@@ -107,7 +97,7 @@ class Grpc:
             raise self._error(error) from error
         if answer.model_spec.HasField("version"):
             self._version = answer.model_spec.version.value
-        return {item.key: _array(item.value) for item in answer.outputs}
+        return {item.key: serving_messages.array_of(item.value) for item in answer.outputs}
 
     def _error(self, error: Any) -> ServerError:
         code, details = error.code(), error.details() or error.code().name
@@ -152,7 +142,7 @@ class Rest:
                 f"signature must be one of {choices}, got {signature!r}", invalid=True
             )
         infos = self._known[signature]["outputs"]
-        return {name: _DTYPES[info["dtype"]][1] for name, info in infos.items()}
+        return {name: serving_messages.DTYPES[info["dtype"]][1] for name, info in infos.items()}
 
     def _fetch(self, ending: str, body: bytes | None = None) -> dict[str, Any]:
         version = "" if self._version is None else f"/versions/{self._version}"
@@ -202,12 +192,16 @@ def _list(name: str, value: np.ndarray) -> Any:
         )
     if value.dtype.kind not in "OSU":
         return value.tolist()
-    return _each(value.tolist(), lambda s: {"b64": base64.b64encode(_bytes(s)).decode()})
+    return _each(value.tolist(), _base64)
+
+
+def _base64(content: str | bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(serving_messages.bytes_of(content)).decode()}
 
 
 def _from_list(found: Any, dtype: type) -> np.ndarray:
     if dtype is np.object_:
-        return np.array(_each(found, _bytes), dtype)
+        return np.array(_each(found, serving_messages.bytes_of), dtype)
     return np.array(found, dtype)
 
 
@@ -217,95 +211,3 @@ def _each(nested: Any, function: Any) -> Any:
 
 def _is_list(item: Any) -> bool:
     return isinstance(item, list)
-
-
-def _bytes(content: str | bytes | dict[str, str]) -> bytes:
-    if isinstance(content, dict):
-        return base64.b64decode(content["b64"])
-    return content.encode() if isinstance(content, str) else content
-
-
-def _tensor(value: np.ndarray) -> Any:
-    """A TensorProto."""
-    strings = value.dtype.kind in "OSU"
-    tensor = _MESSAGES["TensorProto"](dtype=7 if strings else _NUMBERS[value.dtype])
-    for size in value.shape:
-        tensor.tensor_shape.dim.add(size=size)
-    if strings:
-        tensor.string_val.extend(_bytes(item) for item in value.reshape(-1).tolist())
-    else:
-        tensor.tensor_content = value.astype(value.dtype.newbyteorder("<")).tobytes()
-    return tensor
-
-
-def _array(tensor: Any) -> np.ndarray:
-    """The array of a TensorProto, whichever of its fields the values are in."""
-    dtype = np.dtype(_BY_NUMBER[tensor.dtype])
-    shape = [dim.size for dim in tensor.tensor_shape.dim]
-    if tensor.tensor_content:
-        stored = np.frombuffer(tensor.tensor_content, dtype.newbyteorder("<"))
-        return stored.astype(dtype).reshape(shape)
-    values: Any = getattr(tensor, _VALUES[tensor.dtype])
-    if dtype == np.float16:  # as the numbers of their bits
-        values = np.array(values, np.uint16).view(np.float16)
-    elif dtype == np.object_:
-        values = list(values)
-    size = int(np.prod(shape))
-    filled = np.empty([size], dtype)
-    filled[: len(values)] = values
-    if 0 < len(values) < size:  # the last one stands for all that follow
-        filled[len(values) :] = values[-1]
-    return filled.reshape(shape)
-
-
-_VALUES = {
-    1: "float_val",
-    3: "int_val",
-    7: "string_val",
-    9: "int64_val",
-    10: "bool_val",
-    19: "half_val",
-}
-
-# Of the messages of TensorFlow Serving the fields that are used here: name, number, kind; "*" is
-# repeated. A map is, on the wire, a repeated pair.
-_FIELDS = {
-    "Dim": "size 1 int64",
-    "TensorShape": "dim 2 Dim*",
-    "TensorProto": "dtype 1 int32, tensor_shape 2 TensorShape, tensor_content 4 bytes, "
-    "half_val 13 int32*, float_val 5 float*, int_val 7 int32*, string_val 8 bytes*, "
-    "int64_val 10 int64*, bool_val 11 bool*",
-    "Item": "key 1 string, value 2 TensorProto",
-    "Version": "value 1 int64",
-    "ModelSpec": "name 1 string, version 2 Version, signature_name 3 string",
-    "PredictRequest": "model_spec 1 ModelSpec, inputs 2 Item*, output_filter 3 string*",
-    "PredictResponse": "outputs 1 Item*, model_spec 2 ModelSpec",
-}
-
-
-def _messages() -> dict[str, Any]:
-    """The classes of these messages, apart from any others of the same names."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name="serving_transport.proto", package="serving_transport", syntax="proto3"
-    )
-    for message, fields in _FIELDS.items():
-        described = file.message_type.add(name=message)
-        for name, number, kind in (field.split() for field in fields.split(", ")):
-            field = described.field.add(name=name, number=int(number))
-            field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
-            kind = kind.removesuffix("*")
-            if kind in _FIELDS:
-                field.type, field.type_name = field.TYPE_MESSAGE, f".serving_transport.{kind}"
-            else:
-                field.type = getattr(field, f"TYPE_{kind.upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(
-            pool.FindMessageTypeByName(f"serving_transport.{name}")
-        )
-        for name in _FIELDS
-    }
-
-
-_MESSAGES = _messages()
