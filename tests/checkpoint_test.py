@@ -142,6 +142,23 @@ class CheckpointsTest(parameterized.TestCase):
         ):
             self.restore()
 
+    @parameterized.parameters(np.nan, np.inf)
+    def test_weights_that_are_no_numbers_are_neither_saved_nor_restored(self, wrong):
+        state = State(self.path, seed=4)
+        weight = state.model.trainable_variables[0]
+        right = weight.numpy()
+        bad = right.copy()
+        bad.flat[-1] = wrong
+        weight.assign(bad)
+        message = f"weights must be finite, got a NaN or infinity in {model_dir.name_of(weight)} at"
+        with self.assertRaisesRegex(ValueError, f"{message} step 4; go on from a checkpoint"):
+            state.checkpoints.save(state.memory)
+        self.assertEqual(model_dir.checkpoints(self.folder), [])
+        with absltest.mock.patch.object(Checkpoints, "_check_finite"):
+            state.checkpoints.save(state.memory)
+        with self.assertRaisesRegex(ValueError, f"{message} checkpoint .*ckpt-4; go on"):
+            self.restore()
+
     def test_a_checkpoint_of_another_model_is_refused(self):
         state = State(self.path, seed=4)
         state.checkpoints.save(state.memory)

@@ -53,9 +53,13 @@ def read_text(path: str) -> str:
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Writes a small file."""
-    with open_bytes(path, "wb") as file:
-        file.write(data)
+    """Writes a small file; an error names it, which Python's own of a full disk does not."""
+    try:
+        with open_bytes(path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
 
 
 def glob(pattern: str) -> list[str]:

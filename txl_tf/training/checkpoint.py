@@ -48,7 +48,8 @@ class Checkpoints:
         self._copies = copies
         self._folder = os.path.join(model_dir, model_dirs.CHECKPOINTS)
         self._best_folder = os.path.join(model_dir, model_dirs.BEST)
-        weights, slots = model_dirs.weights_of(model), _slots_of(optimizer, model)
+        self._weights = weights = model_dirs.weights_of(model)
+        slots = _slots_of(optimizer, model)
         scaling = {} if loss_scale is None else {"loss_scale": loss_scale}
         self._newest = tf.train.CheckpointManager(
             tf.train.Checkpoint(weights=weights, optimizer=slots, memory=copies, **scaling),
@@ -64,7 +65,12 @@ class Checkpoints:
         return float(self._best.numpy())
 
     def save(self, memory: Memory) -> str:
-        """Saves everything under the optimizer's step; returns the prefix."""
+        """Saves everything under the optimizer's step; returns the prefix.
+
+        Raises:
+          ValueError: a weight is no number; nothing is saved then.
+        """
+        self._check_finite(f"step {int(self._optimizer.iterations.numpy())}")
         for copy, value in zip(self._copies, tf.nest.flatten(memory), strict=True):
             copy.assign(_widened(value))
         prefix = self._newest.save(checkpoint_number=int(self._optimizer.iterations.numpy()))
@@ -107,6 +113,16 @@ class Checkpoints:
         except (AssertionError, tf.errors.InvalidArgumentError, ValueError) as error:
             told = str(error).splitlines()[0]
             raise ValueError(f"checkpoint {prefix} must fit the model: {told}") from error
+        self._check_finite(f"checkpoint {prefix}")
+
+    def _check_finite(self, where: str) -> None:
+        """Refuses weights that are no numbers: saved on and on, they would be all that stays."""
+        for name, weight in self._weights.items():
+            if not tf.reduce_all(tf.math.is_finite(weight)):
+                raise ValueError(
+                    f"weights must be finite, got a NaN or infinity in {name} at {where}; "
+                    "go on from a checkpoint before it"
+                )
 
     def _restore_best_nats(self) -> None:
         for prefix in model_dirs.checkpoints(self._best_folder):

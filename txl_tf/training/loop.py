@@ -108,7 +108,7 @@ class _Data:
             layout=config.data.layout,
             rows=distribution.rows(config.train.batch_size),
         )
-        self.train.metadata.check_vocabulary(config.model.vocab_size, self.tokenizer.checksum)
+        self._check_vocabulary(config.model.vocab_size, self.tokenizer.checksum)
         self.valid = None
         if config.train.eval_every and "valid" in self.train.metadata.splits:
             self.valid = Batches(
@@ -128,7 +128,13 @@ class _Data:
     def check_vocabulary(self, model_dir: str) -> None:
         """Refuses a model_dir that was made for another vocabulary."""
         tokenizer = tokenizers.load(model_dir)
-        self.train.metadata.check_vocabulary(tokenizer.vocab_size, tokenizer.checksum)
+        self._check_vocabulary(tokenizer.vocab_size, tokenizer.checksum)
+
+    def _check_vocabulary(self, vocab_size: int, checksum: str) -> None:
+        try:
+            self.train.metadata.check_vocabulary(vocab_size, checksum)
+        except ValueError as error:
+            raise ValueError(f"{self.train.data_dir}: {error}") from error
 
 
 class _Run:
