@@ -95,6 +95,10 @@ class Generator:
             segment_len=segment_len,
         )
 
+    def refresh(self) -> None:
+        """Takes notice that the model's weights have changed; sessions begin anew after it."""
+        self._decoder.state.refresh()
+
     def session(self, batch_size: int, seed: int = 0) -> decoding.Session:
         """Rows of ids that have read nothing yet."""
         return decoding.Session(self._decoder, batch_size, start_id=self._start_id, seed=seed)

@@ -35,5 +35,6 @@ class Samples:
 
     def write(self) -> str:
         """The text under the present weights."""
+        self._generator.refresh()
         ((sample,),) = self._generator.samples([""], self._length, seed=self._seed)
         return sample.text
