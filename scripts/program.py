@@ -8,6 +8,7 @@ A program ends with
 Import this module before TensorFlow, or its start is noisy.
 """
 
+import contextlib
 import functools
 import logging as python_logging
 import os
@@ -31,8 +32,26 @@ def run(main: Callable[[list[str]], Any]) -> NoReturn:
     1; a mistake in the flags or an `app.UsageError` becomes one line and exit code 2. Any other
     exception is a bug and keeps its traceback.
     """
-    app.run(functools.partial(_guarded, main), flags_parser=_parse_flags)
+    try:
+        app.run(functools.partial(_guarded, main), flags_parser=_parse_flags)
+    except SystemExit as end:
+        if end.code in (None, 0):
+            raise
+        _leave(end.code if isinstance(end.code, int) else 1)
     raise AssertionError("app.run always exits")
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the process after a failure, whose traceback may still hold a reader of tf.data.
+
+    Taken apart while Python shuts down, such a reader waits forever for a thread of its own, which
+    waits for Python.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or its reader is gone
+            stream.flush()
+    python_logging.shutdown()
+    os._exit(code)
 
 
 def log_devices() -> None:

@@ -70,7 +70,7 @@ _WRONG = [
     (["--set=train.seed"], "a setting must read section.field=value, got 'train.seed'"),
     (
         ["--precision=half"],
-        "flag --precision=half: precision must be one of float32, bfloat16, got 'half'",
+        "flag --precision=half: precision must be one of float32, bfloat16, float16, got 'half'",
     ),
     (["--preset=huge"], "flag --preset=huge: value should be one of <tiny|small"),
 ]

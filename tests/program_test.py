@@ -61,6 +61,18 @@ class RunTest(parameterized.TestCase):
             **options,
         )
 
+    def test_a_failure_waits_for_no_thread(self):
+        """As a reader of tf.data has them: it kept one failed training in six from ending."""
+        body = (
+            "import threading\n"
+            "    threading.Thread(target=time.sleep, args=(1e4,)).start()\n"
+            "    print('partial')\n"
+            "    raise ValueError('size must be odd, got 2')"
+        )
+        done = self.run_demo("--data_dir=x", body=body)
+        self.assertEqual((done.returncode, done.stdout), (1, "partial\n"))
+        self.assertEqual(done.stderr.splitlines()[-1], "demo: error: size must be odd, got 2")
+
     def test_results_go_to_stdout_and_logs_to_stderr(self):
         done = self.run_demo("--data_dir=x", "--size=3")
         self.assertEqual((done.returncode, done.stdout), (0, "result\n"))
