@@ -38,6 +38,9 @@ def run(main: Callable[[list[str]], Any]) -> NoReturn:
         if end.code in (None, 0):
             raise
         _leave(end.code if isinstance(end.code, int) else 1)
+    except Exception:  # a bug
+        sys.excepthook(*sys.exc_info())
+        _leave(1)
     raise AssertionError("app.run always exits")
 
 
