@@ -7,11 +7,12 @@ from txl_tf.export.text_graph.checks import unless
 
 def no_row(wrong, values, rule: str):
     """`values`, or an error with the rule and the first of them that is `wrong`."""
+    return unless(tf.reduce_any(wrong), lambda: [f"{rule}, got", _first(wrong, values)], values)
 
-    def first():
-        return tf.reshape(values, [-1])[tf.argmax(tf.reshape(wrong, [-1]))]
 
-    return unless(tf.reduce_any(wrong), lambda: [f"{rule}, got", first()], values)
+def _first(wrong, values):
+    """The first of `values` that is wrong."""
+    return tf.reshape(values, [-1])[tf.argmax(tf.reshape(wrong, [-1]))]
 
 
 def at_least(values, low: int, name: str):
@@ -24,8 +25,7 @@ def within(values, high, name: str):
     wrong = (values < 0) | (values > high)
 
     def message():
-        first = tf.reshape(values, [-1])[tf.argmax(tf.reshape(wrong, [-1]))]
-        return [f"{name} must lie between 0 and", high, "but got", first]
+        return [f"{name} must lie between 0 and", high, "but got", _first(wrong, values)]
 
     return unless(tf.reduce_any(wrong), message, values)
 

@@ -52,8 +52,8 @@ class EdgeGraph(tf.Module):
         lengths = tf.TensorSpec([self.batch_size], tf.int32)
         inputs = dict(input_ids=ids, lengths=lengths, **self.wire.specs)
         return {
-            "step": _function(self._step, **inputs),
-            "score": _function(self._score, targets=ids, **inputs),
+            "step": wire.function(self._step, **inputs),
+            "score": wire.function(self._score, targets=ids, **inputs),
         }
 
     def initial(self) -> dict[str, Any]:
@@ -70,12 +70,6 @@ class EdgeGraph(tf.Module):
         scores = results.pop("scores")
         log_probs = scores if self._log_probs else tf.nn.log_softmax(scores)
         return {"log_probs": tf.gather(log_probs, targets, batch_dims=2), **results}
-
-
-def _function(call, **specs):
-    return tf.function(lambda **tensors: call(**tensors), autograph=False).get_concrete_function(
-        **specs
-    )
 
 
 class _RowLookup(AdaptiveEmbedding):

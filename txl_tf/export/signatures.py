@@ -80,14 +80,14 @@ class Signatures(tf.Module):
         found = {
             "serving_default": step,
             "step": step,
-            "step_int64": _function(self._step, **wide, **state),
-            "initial_state": _function(self._initial_state, batch_size=_spec(None)),
-            "score": _function(self._score, text=text),
-            "encode": _function(self._encode, text=text),
-            "decode": _function(self._decode, ids=ids, lengths=some),
+            "step_int64": wire.function(self._step, **wide, **state),
+            "initial_state": wire.function(self._initial_state, batch_size=_spec(None)),
+            "score": wire.function(self._score, text=text),
+            "encode": wire.function(self._encode, text=text),
+            "decode": wire.function(self._decode, ids=ids, lengths=some),
         }
         if self.wire.mem_len:
-            found["generate"] = _function(
+            found["generate"] = wire.function(
                 self._generate,
                 prompts=text,
                 length=some,
@@ -217,12 +217,6 @@ class Signatures(tf.Module):
             checked[name] = checks.shaped(checked[name], spec, name)
         length = checked[wire.LENGTH]
         return checked | {wire.LENGTH: checks.within(length, self.wire.mem_len, wire.LENGTH)}
-
-
-def _function(call, **specs):
-    return tf.function(lambda **tensors: call(**tensors), autograph=False).get_concrete_function(
-        **specs
-    )
 
 
 def _spec(shape, dtype=tf.int32):

@@ -103,4 +103,11 @@ class HiddenWire(Wire):
         return Memory(states, length)
 
 
+def function(call, **specs: tf.TensorSpec):
+    """`call`, whose arguments are tensors by name, traced for these."""
+    return tf.function(lambda **tensors: call(**tensors), autograph=False).get_concrete_function(
+        **specs
+    )
+
+
 WIRES: dict[str, type[Wire]] = {"kv": KeyValueWire, "hidden": HiddenWire}
