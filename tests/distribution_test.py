@@ -45,10 +45,10 @@ def finish(*processes):
 
 
 @functools.cache
-def steps_of(replicas):
+def steps_of(replicas, at_once=1):
     """What twenty steps on so many replicas give."""
-    path = _FOLDER / f"{replicas}.npz"
-    finish(start(replicas, path))
+    path = _FOLDER / f"{replicas}-{at_once}.npz"
+    finish(start(replicas, path, at_once))
     return dict(np.load(path))
 
 
@@ -74,18 +74,19 @@ class ReplicasTest(parameterized.TestCase):
         for name, difference in largest(found, expected).items():
             self.assertLess(difference, 1e-5, name)
 
-    @parameterized.parameters(2, 4)
-    def test_give_the_numbers_of_one(self, replicas):  # AC21
+    @parameterized.parameters((2, 1), (4, 1), (1, 5), (2, 5))
+    def test_give_the_numbers_of_one(self, replicas, at_once):  # AC21
         expected = steps_of(1)
-        self.assert_same(steps_of(replicas), expected)
+        self.assert_same(steps_of(replicas, at_once), expected)
         rows = expected["memory_0"]
         for row in range(1, len(rows)):  # rows differ, so a mix-up would show
             self.assertGreater(np.abs(rows[row] - rows[0]).max(), 0.1)
         self.assertGreater(np.ptp(expected["told"][:, 0]), 0.1)
 
-    def test_workers_give_the_numbers_of_one(self):
-        path = _FOLDER / "workers.npz"
-        finish(*(start(1, path, tf_config=tf_config) for tf_config in cluster(2)))
+    @parameterized.parameters(1, 5)
+    def test_workers_give_the_numbers_of_one(self, at_once):
+        path = _FOLDER / f"workers-{at_once}.npz"
+        finish(*(start(1, path, at_once, tf_config=tf_config) for tf_config in cluster(2)))
         self.assert_same(dict(np.load(path)), steps_of(1))
 
 
@@ -104,17 +105,20 @@ class RunTest(absltest.TestCase):
         finish(*(start(replicas, path, self.data, model_dir, steps, tf_config=c) for c in configs))
         return np.load(path)["told"]
 
+    def check(self, found, expected):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
     def test_resumed_on_other_numbers_of_replicas(self):
-        expected = self.train("alone", 12)  # 9 steps an epoch
+        *expected, valid = self.train("alone", 12)  # 9 steps an epoch
         self.assertGreater(np.ptp(expected), 0.1)
-        np.testing.assert_allclose(self.train("moved", 4, replicas=2), expected[:4], atol=1e-5)
-        np.testing.assert_allclose(self.train("moved", 8, replicas=1), expected[4:8], atol=1e-5)
-        np.testing.assert_allclose(self.train("moved", 12, replicas=4), expected[8:], atol=1e-5)
+        self.check(self.train("moved", 4, replicas=2)[:-1], expected[:4])
+        self.check(self.train("moved", 8, replicas=1)[:-1], expected[4:8])
+        self.check(self.train("moved", 12, replicas=4), [*expected[8:], valid])
 
     def test_workers_share_a_run(self):
-        expected = self.train("alone", 8)
-        np.testing.assert_allclose(self.train("shared", 4, workers=2), expected[:4], atol=1e-5)
-        np.testing.assert_allclose(self.train("shared", 8), expected[4:], atol=1e-5)
+        *expected, valid = self.train("alone", 8)
+        self.check(self.train("shared", 4)[:-1], expected[:4])
+        self.check(self.train("shared", 8, workers=2), [*expected[4:], valid])
         names = sorted(p.name for p in (self.folder / "shared").iterdir())
         self.assertEqual(names, sorted(p.name for p in (self.folder / "alone").iterdir()))
 

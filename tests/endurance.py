@@ -43,11 +43,10 @@ _SMALL = {  # saves at every other step, so that many kills fall into saves
     "train.eval_every": 25,
     "train.eval_batches": 20,
     "train.checkpoint_every": 2,
-    "train.jit": "false",
 }
 
 
-def kills(text, folder, *, kills, seed, steps):
+def kills(text, folder, *, kills, seed, steps, jit=False):
     """Trains on a text file with and without kills -> what happened, as a dict.
 
     One kill in four falls into the start of the program. The others are due at steps drawn from
@@ -58,8 +57,9 @@ def kills(text, folder, *, kills, seed, steps):
     data = os.path.join(folder, "data")
     _call("prepare_data", f"--train={text}", f"--valid={text}", f"--output_dir={data}")
     whole, killed = (os.path.join(folder, name) for name in ("whole", "killed"))
+    changes = {"train.train_steps": steps, "train.jit": jit}
     begun = time.monotonic()
-    first_step = _train(data, whole, steps) - begun
+    first_step = _train(data, whole, changes) - begun
     undisturbed = time.monotonic() - begun
 
     at_start = math.ceil(kills * _AT_START)
@@ -70,14 +70,15 @@ def kills(text, folder, *, kills, seed, steps):
     survived = []  # kills that came too late: the run was done
     for moment in order:
         after = draw.uniform(0.0, first_step if moment is None else 0.1)
-        if not _train_and_kill(data, killed, steps, moment, after):
+        if not _train_and_kill(data, killed, changes, moment, after):
             survived.append(moment)
-    _train(data, killed, steps)
+    _train(data, killed, changes)
     compared, differing = compare(killed, whole, steps)
     return {
         "kills": kills - len(survived),
         "seed": seed,
         "steps": steps,
+        "jit": jit,
         "due_at_steps": order,
         "arrays": compared,
         "differing": differing,
@@ -176,9 +177,9 @@ def resident_bytes():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _train(data, model_dir, steps):
+def _train(data, model_dir, changes):
     """Runs the program to its end; returns when it logged a step for the first time."""
-    process = _start(data, model_dir, steps)
+    process = _start(data, model_dir, changes)
     lines, first = [], None
     for line in process.stderr:
         lines.append(line)
@@ -189,12 +190,12 @@ def _train(data, model_dir, steps):
     return first or time.monotonic()
 
 
-def _train_and_kill(data, model_dir, steps, step, after):
+def _train_and_kill(data, model_dir, changes, step, after):
     """Kills the program `after` seconds from its start, or from where it logs `step` or a later.
 
     Returns whether it was still running.
     """
-    process = _start(data, model_dir, steps)
+    process = _start(data, model_dir, changes)
     if step is not None:
         next((line for line in process.stderr if _step_of(line) >= step), None)
     time.sleep(after)
@@ -203,9 +204,8 @@ def _train_and_kill(data, model_dir, steps, step, after):
     return process.returncode == -signal.SIGKILL
 
 
-def _start(data, model_dir, steps):
-    settings = _SMALL | {"train.train_steps": steps}
-    flags = [f"--set={name}={value}" for name, value in settings.items()]
+def _start(data, model_dir, changes):
+    flags = [f"--set={name}={value}" for name, value in (_SMALL | changes).items()]
     command = _command("train", f"--data_dir={data}", f"--model_dir={model_dir}", *flags)
     pipes = dict(stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     return subprocess.Popen(command, env=_ENVIRONMENT, **pipes)
@@ -236,6 +236,7 @@ def main():
     trial.add_argument("--kills", type=int, default=20)
     trial.add_argument("--seed", type=int, default=1)
     trial.add_argument("--steps", type=int, default=1000)
+    trial.add_argument("--jit", action=argparse.BooleanOptionalAction, default=False)
     trial.add_argument("--text", required=True, help="the text file to train on")
     trial = trials.add_parser("flat")
     trial.add_argument("--steps", type=int, default=3000)

@@ -143,6 +143,34 @@ class ResumeTest(RunTest):
         self.assertEqual(model_dir.read_config(self.path()).train.train_steps, 10)
 
 
+class StepsPerLoopTest(RunTest):
+    """7 steps, of which 2, 4 and 5, 6 go in one call each; then a run that died at step 4."""
+
+    CHANGES = "train.train_steps=7", "train.log_every=20", "train.eval_every=none"
+
+    def test_are_the_steps_of_single_calls(self):
+        self.train(config(*self.CHANGES), "single")
+        keras.utils.set_random_seed(1)
+        recorder = Recorder(self, compiled=True)
+        self.train(config(*self.CHANGES, "train.steps_per_loop=2"), "several")
+        self.assertEqual(recorder.count, 1)  # the others went through the loop
+        found, expected = (run_files.contents(self.path(n), 7) for n in ("several", "single"))
+        self.assertEqual(found.keys(), expected.keys())
+        for name, value in expected.items():  # one graph or two: not rounded alike
+            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
+
+        for path in tf.io.gfile.glob(self.path("several") + "/checkpoints/ckpt-7.*"):
+            os.remove(path)
+        self.train(config(*self.CHANGES, "train.steps_per_loop=2"), "several")
+        run_files.check_same(self, run_files.contents(self.path("several"), 7), found)
+
+    def test_every_step_is_told_once(self):
+        self.train(config(*self.CHANGES, "train.steps_per_loop=4"))
+        lines = run_files.metrics(self.path())
+        steps = [(line["step"], line["steps"]) for line in lines]
+        self.assertEqual(steps, [(4, 4), (7, 3)])
+
+
 class OutcomeTest(RunTest):
     def test_the_best_validation_is_kept_and_everything_is_told(self):
         """A rate so high that the model is worse at the end than in the middle."""

@@ -121,12 +121,15 @@ class Lowering:
         return 3 * self.model.count_params()
 
     def train_step(self):
-        """Forward, backward, clip and Adam, as HLO."""
-        distribution = devices.make("one_device")
-        function = step.make_train_step(self.model, self.optimizer, distribution, self.config)
+        """Forward, backward, clip and Adam, as HLO; or a loop over such, if the config has one."""
+        trained = self.model, self.optimizer, devices.make("one_device"), self.config
         segment = self._segment(self.rows, self.config.train.segment_len)
         batch = Batch(*segment, tf.TensorSpec([], tf.bool))
-        return lower(function, batch, _specs(self.model.initial_mems, self.rows))
+        memory = _specs(self.model.initial_mems, self.rows)
+        at_once = self.config.train.steps_per_loop
+        if at_once == 1:
+            return lower(step.make_train_step(*trained), batch, memory)
+        return lower(step.make_train_loop(*trained), (batch,) * at_once, memory)
 
     def eval_step(self):
         """The loss of a segment on cached keys and values, with the lengths of evaluation."""

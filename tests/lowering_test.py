@@ -45,7 +45,7 @@ def faults(hlo):
 
 
 @functools.cache
-def small(dtype="float32", accumulate_steps=1):
+def small(dtype="float32", **train):
     """A tiny model with cut-offs, all dropout and documents: all kinds of instructions.
 
     Returns the HLO of both steps, and how many numbers the training step keeps.
@@ -65,7 +65,7 @@ def small(dtype="float32", accumulate_steps=1):
             segment_len=5,
             train_steps=10,
             warmup_steps=2,
-            accumulate_steps=accumulate_steps,
+            **train,
         ),
         eval=EvalConfig(batch_size=2, segment_len=3, mem_len=7, attention_span=8),
     )
@@ -99,7 +99,9 @@ class StepsTest(parameterized.TestCase):
         with futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             self.check(*pool.submit(lowering.of_preset, name).result())
 
-    @parameterized.parameters({}, dict(dtype="mixed_bfloat16"), dict(accumulate_steps=2))
+    @parameterized.parameters(
+        {}, dict(dtype="mixed_bfloat16"), dict(accumulate_steps=2), dict(steps_per_loop=3)
+    )
     def test_with_options(self, **options):
         self.check(*small(**options))
 

@@ -1,6 +1,7 @@
 """Trains on several replicas, in a process of its own: they have to be there from its start.
 
     python tests/replicas.py REPLICAS OUT.npz                       twenty steps, see `run`
+    python tests/replicas.py REPLICAS OUT.npz AT_ONCE               the same, so many in a call
     python tests/replicas.py REPLICAS OUT.npz DATA_DIR MODEL_DIR STEPS     a run of `loop.train`
 
 REPLICAS logical CPUs; with a TF_CONFIG in the environment, this worker's.
@@ -29,10 +30,10 @@ def batches():
         yield Batch(ids[:, :-1], targets, starts, np.array(step == 11))
 
 
-def run(distribution, **changes):
+def run(distribution, at_once=1, **changes):
     """Rows of 4, 4, 4 and 1 real tokens, memory, clipping, accumulation and dropout.
 
-    -> loss, gradient norm and tokens of each step; final weights; memory in row order.
+    -> loss, tokens, rate and gradient norm of each step; final weights; memory in row order.
     """
     import helpers
     from txl_tf.config import Config, TrainConfig
@@ -48,12 +49,18 @@ def run(distribution, **changes):
         adam = optimizer.make_optimizer(config.train)
         adam.build(model.trainable_variables)
     train_step = step.make_train_step(model, adam, distribution, config)
+    train_loop = step.make_train_loop(model, adam, distribution, config)
     first, end = distribution.rows(ROWS)
     memory, told = distribution.deal(model.initial_mems(end - first)), []
-    for batch in batches():
-        mine = tf.nest.map_structure(lambda x: x[first:end] if x.ndim else x, batch)
-        metrics, memory = train_step(distribution.deal(mine), memory)
-        told.append([float(metrics.nats), float(metrics.gradient_norm), float(metrics.tokens)])
+    mine = [
+        distribution.deal(tf.nest.map_structure(lambda x: x[first:end] if x.ndim else x, batch))
+        for batch in batches()
+    ]
+    for start in range(0, STEPS, at_once):
+        several = tuple(mine[start : start + at_once])
+        function, given = (train_step, several[0]) if at_once == 1 else (train_loop, several)
+        metrics, memory = function(given, memory)
+        told += np.stack([np.ravel(value) for value in metrics[:4]], axis=1).tolist()
     found = {f"weight_{i}": v.numpy() for i, v in enumerate(model.trainable_variables)}
     leaves = tf.nest.flatten(distribution.gather(memory))
     found |= {f"memory_{i}": np.array(leaf) for i, leaf in enumerate(leaves)}
@@ -61,7 +68,7 @@ def run(distribution, **changes):
 
 
 def train(distribution, data_dir, model_dir, steps):
-    """A run, begun or gone on with. -> loss of each step."""
+    """A run, begun or gone on with. -> loss of each step, and of the last validation."""
     import helpers
     from txl_tf.config import Config, EvalConfig, TrainConfig
     from txl_tf.training import loop
@@ -86,11 +93,11 @@ def train(distribution, data_dir, model_dir, steps):
     config = Config(
         model=helpers.tiny_config(mem_len=8, dropout=0.1),
         train=TrainConfig(**settings),
-        eval=EvalConfig(batch_size=2),
+        eval=EvalConfig(batch_size=3),
     )
     keras.utils.set_random_seed(1)
-    loop.train(config, data_dir=data_dir, model_dir=model_dir, distribution=distribution)
-    return {"told": np.array(told)}
+    result = loop.train(config, data_dir=data_dir, model_dir=model_dir, distribution=distribution)
+    return {"told": np.array([*told, result.valid.nats_per_token])}
 
 
 def main(replicas, path, *run_of):
@@ -103,7 +110,12 @@ def main(replicas, path, *run_of):
     several = "multi_worker" if "TF_CONFIG" in os.environ else "mirrored"
     alone = several == "mirrored" and int(replicas) == 1
     distribution = devices.make("one_device" if alone else several)
-    found = train(distribution, *run_of) if run_of else run(distribution, dropout=0.1)
+    is_run = len(run_of) == 3
+    found = (
+        train(distribution, *run_of)
+        if is_run
+        else run(distribution, *map(int, run_of), dropout=0.1)
+    )
     if distribution.is_chief:
         np.savez(path, **found)
 

@@ -183,6 +183,8 @@ class TrainConfig:
       rematerialize: whether a layer's activations are computed again for the gradient, in place of
         being kept: less memory, more time.
       jit: whether the step is compiled by XLA.
+      steps_per_loop: steps of one call of the device, where log, validation, checkpoint and the
+        run's end leave room for so many; for devices that wait for Python between steps.
       log_every, eval_every, checkpoint_every: periods; eval_every None is never.
       keep_checkpoints: how many of the newest checkpoints stay, besides the best.
       eval_batches: most batches of a periodic validation; None is all.
@@ -208,6 +210,7 @@ class TrainConfig:
     max_skipped_steps: int = 20
     rematerialize: bool = False
     jit: bool = True
+    steps_per_loop: int = 1
     log_every: int = 100
     eval_every: int | None = 1000
     checkpoint_every: int = 1000
@@ -222,7 +225,7 @@ class TrainConfig:
         check_at_least(self, 0, "max_skipped_steps", "sample_length")
         check_at_least(self, 1, "batch_size", "segment_len", "train_steps", "accumulate_steps")
         check_at_least(self, 1, "log_every", "eval_every", "checkpoint_every", "keep_checkpoints")
-        check_at_least(self, 1, "eval_batches", "stop_after_evals")
+        check_at_least(self, 1, "eval_batches", "stop_after_evals", "steps_per_loop")
         check(
             self.clip_norm is None or self.clip_norm > 0,
             "clip_norm",

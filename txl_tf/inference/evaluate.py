@@ -89,13 +89,20 @@ class Evaluator:
             check_ids("ids", batch.ids, self._state.vocab_size)
             check_ids("targets", batch.targets, self._state.vocab_size, ignored=-1)
             if state is None or batch.restart:
-                state = self._state.initial(len(batch.ids))
-            ids, targets, starts = (tf.constant(x) for x in batch[:3])
-            nll, state = self._step(ids, targets, starts, state)
-            totals.add(nll.numpy(), batch.targets)
+                state = self._initial(len(batch.ids))
+            nll, state = self._read(batch, state)
+            totals.add(nll, batch.targets)
             if progress is not None:
                 progress(done, steps, totals)
         return _report(totals, batches)
+
+    def _initial(self, num_rows):
+        return self._state.initial(num_rows)
+
+    def _read(self, batch, state):
+        """Nats of a batch's targets, [B, T], and the state after it."""
+        nll, state = self._step(*map(tf.constant, batch[:3]), state)
+        return nll.numpy(), state
 
     def _nll(self, ids, targets, document_start, state):
         starts = document_start if self._reset_at_documents else None

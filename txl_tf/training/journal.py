@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 from absl import logging
 
 from txl_tf.config import TrainConfig
@@ -62,7 +63,10 @@ class Journal:
         self._skipped = max((line.get("skipped_steps", 0) for line in lines), default=0)
 
     def note(self, step: int, metrics: Metrics) -> None:
-        """Takes note of a step that has been started; does not wait for its end."""
+        """Takes note of a step that has been started; does not wait for its end.
+
+        Metrics with an axis are of several steps, of which this is the first.
+        """
         self._noted.append((step, metrics))
 
     def is_due(self, step: int, log_every: int) -> bool:
@@ -120,14 +124,16 @@ class Journal:
             record.write(split, step, values)
 
     def _settle(self) -> None:
-        for step, values in self._noted:
-            metrics = Metrics(*(float(value) for value in values))  # waits for the step
-            self._last = metrics
-            self._note_skipped(step, metrics)
-            if not metrics.skipped:
-                self._nats += metrics.nats * metrics.tokens
-                self._tokens += metrics.tokens
-        self._steps += len(self._noted)
+        for first, noted in self._noted:
+            by_step = np.stack([np.ravel(value) for value in noted], axis=1)  # waits for the steps
+            for step, values in enumerate(by_step.tolist(), start=first):
+                metrics = Metrics(*values)
+                self._last = metrics
+                self._note_skipped(step, metrics)
+                if not metrics.skipped:
+                    self._nats += metrics.nats * metrics.tokens
+                    self._tokens += metrics.tokens
+                self._steps += 1
         self._noted.clear()
         now = time.monotonic()
         self._seconds += now - self._since

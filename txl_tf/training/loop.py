@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
+from collections.abc import Iterable
 
 import tensorflow as tf
 from absl import logging
@@ -11,7 +13,7 @@ from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config, EvalConfig
 from txl_tf.data import tokenizers
 from txl_tf.data.batches import Batch, Batches
-from txl_tf.inference.evaluate import Evaluation, Evaluator
+from txl_tf.inference.evaluate import Evaluation
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.ids import check_ids
 from txl_tf.training import devices, lock, profile, resume, samples, signals, warm_start
@@ -21,7 +23,9 @@ from txl_tf.training.loss_scale import LossScale
 from txl_tf.training.memory_estimate import memory_estimate
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.profile import Profile
-from txl_tf.training.step import make_train_step
+from txl_tf.training.step import Metrics, make_train_loop, make_train_step
+from txl_tf.training.stride import stride
+from txl_tf.training.validation import Validator
 from txl_tf.training.watch import Watch
 
 EARLY_STOP = "early stop"
@@ -161,7 +165,8 @@ class _Run:
             self._optimizer = make_optimizer(config.train)
             self._optimizer.build(self._model.trainable_variables)
             loss_scale = LossScale() if config.train.precision == "float16" else None
-        self._step = make_train_step(self._model, self._optimizer, distribution, config, loss_scale)
+        trained = self._model, self._optimizer, distribution, config, loss_scale
+        self._step, self._loop = make_train_step(*trained), make_train_loop(*trained)
         first, end = distribution.rows(config.train.batch_size)
         self._memory = distribution.deal(self._model.initial_mems(end - first))
         self._checkpoints = Checkpoints(
@@ -173,13 +178,15 @@ class _Run:
             loss_scale,
         )
         in_evaluation = _for_evaluation(self._model, config.eval)
-        self._evaluator = Evaluator(
+        self._validator = Validator(
             in_evaluation,
+            distribution,
             segment_len=config.eval.segment_len or config.train.segment_len,
             reset_memory_at_documents=config.data.reset_memory_at_documents,
         )
         described = config, data.tokenizer, in_evaluation, model_dir
         self._watch = Watch(*described, is_chief=distribution.is_chief)
+        self._profile_steps = profile_steps
         self._profile = Profile(model_dir, profile_steps if distribution.is_chief else None)
         self._valid: Evaluation | None = None
 
@@ -213,13 +220,13 @@ class _Run:
         done = int(self._optimizer.iterations.numpy())
         nats = None
         is_enough = self._is_enough()
-        left = 0 if is_enough else max(train.train_steps - done, 0)
-        for batch in self._data.train.dataset(start_step=done).take(left):
-            self._check_ids(batch)
+        batches = iter(self._data.train.dataset(start_step=done))
+        while not is_enough and done < train.train_steps:
+            count = stride(done, train, self._profile_steps)
             with self._profile.step(done + 1):
-                metrics, self._memory = self._step(self._distribution.deal(batch), self._memory)
-            done += 1
-            journal.note(done, metrics)
+                metrics = self._advance(itertools.islice(batches, count))
+            journal.note(done + 1, metrics)
+            done += count
             is_end = done == train.train_steps
             if self._distribution.any(stop.name is not None):
                 stop.name = stop.name or "another worker"
@@ -238,10 +245,22 @@ class _Run:
             if to_save or is_enough:
                 with journal.paused():
                     self._save()
-            if is_last or is_enough:
+            if is_last:
                 break
         self._profile.end()
         return self._result(done, nats, stop, is_enough)
+
+    def _advance(self, batches: Iterable[Batch]) -> Metrics:
+        """One step for each batch, in one call; does not wait for its end."""
+        dealt = []
+        for batch in batches:
+            self._check_ids(batch)
+            dealt.append(self._distribution.deal(batch))
+        if len(dealt) == 1:
+            metrics, self._memory = self._step(dealt[0], self._memory)
+        else:
+            metrics, self._memory = self._loop(tuple(dealt), self._memory)
+        return metrics
 
     def _is_enough(self) -> bool:
         """Whether the run is to end early, for all workers alike."""
@@ -266,7 +285,7 @@ class _Run:
 
     def _validate(self, step: int) -> None:
         """Evaluates, and keeps the weights if they are the best so far."""
-        valid = self._evaluator.evaluate(
+        valid = self._validator.evaluate(
             self._data.valid, max_batches=self._config.train.eval_batches
         )
         self._watch.tell_validation(step, valid)

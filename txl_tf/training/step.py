@@ -47,35 +47,78 @@ def make_train_step(
 
     Shapes: batch.ids [B, T], memory as `model.initial_mems(B)`, B the rows of one replica.
     """
-    strategy = distribution.strategy
-    jit = config.train.jit
-    replica_step = _ReplicaStep(
-        model,
-        optimizer,
-        distribution.num_replicas,
-        config,
-        loss_scale,
-        jit=jit and distribution.jit_parts,
-    )
+    replica_step = _ReplicaStep(model, optimizer, distribution, config, loss_scale)
 
-    @tf.function(jit_compile=jit and distribution.jit_whole, autograph=False)
+    @tf.function(jit_compile=config.train.jit and distribution.jit_whole, autograph=False)
     def step(batch, memory):
-        metrics, memory = strategy.run(replica_step, args=(batch, memory))
-        first = [strategy.experimental_local_results(value)[0] for value in metrics]
-        return Metrics(*first), memory
+        return _on_all(distribution.strategy, replica_step, batch, memory)
 
     return step
+
+
+def make_train_loop(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    distribution: Distribution,
+    config: Config,
+    loss_scale: LossScale | None = None,
+) -> Callable[[tuple[Batch, ...], Memory], tuple[Metrics, Memory]]:
+    """Returns loop(batches, memory) -> (metrics, memory): the steps of N batches in one call.
+
+    For devices that wait for Python between steps, such as a TPU. Each step is that of
+    `make_train_step`. Shapes: metrics [N] each, the rest as there.
+    """
+    strategy = distribution.strategy
+    replica_step = _ReplicaStep(model, optimizer, distribution, config, loss_scale)
+
+    @tf.function(jit_compile=config.train.jit and distribution.jit_whole, autograph=False)
+    def loop(batches, memory):
+        num_steps = len(batches)
+        # Through `run` the memory has the form that steps give it, on one replica of several too.
+        stacked, memory = strategy.run(_stacked, args=(batches, memory))
+        arrays = Metrics(*(tf.TensorArray(tf.float32, num_steps) for _ in Metrics._fields))
+
+        def one(index, stacked, memory):
+            return replica_step(tf.nest.map_structure(lambda x: x[index], stacked), memory)
+
+        def body(index, arrays, memory):
+            metrics, memory = _on_all(strategy, one, index, stacked, memory)
+            written = (a.write(index, m) for a, m in zip(arrays, metrics, strict=True))
+            return index + 1, Metrics(*written), memory
+
+        _, arrays, memory = tf.while_loop(
+            lambda index, *_: index < num_steps,
+            body,
+            (tf.constant(0), arrays, memory),
+            maximum_iterations=num_steps,
+        )
+        return Metrics(*(array.stack() for array in arrays)), memory
+
+    return loop
+
+
+def _on_all(strategy, step, *args):
+    """(metrics, memory) of `step` on all replicas, which agree on the metrics."""
+    metrics, memory = strategy.run(step, args=args)
+    first = [strategy.experimental_local_results(value)[0] for value in metrics]
+    return Metrics(*first), memory
+
+
+def _stacked(batches, memory):
+    """Batches as one with a first axis, and the memory as it is."""
+    stacked = tf.nest.map_structure(lambda *parts: tf.stack(parts), *batches)
+    return stacked, tf.nest.map_structure(tf.identity, memory)
 
 
 class _ReplicaStep:
     """What one replica does with its rows."""
 
-    def __init__(self, model, optimizer, num_replicas, config, loss_scale, jit):
-        if jit:
+    def __init__(self, model, optimizer, distribution, config, loss_scale):
+        if config.train.jit and distribution.jit_parts:
             self._sums = tf.function(self._sums, jit_compile=True, autograph=False)
         self._model = model
         self._optimizer = optimizer
-        self._num_replicas = num_replicas
+        self._num_replicas = distribution.num_replicas
         self._config = config
         self._loss_scale = loss_scale
         self._num_parts = config.train.accumulate_steps

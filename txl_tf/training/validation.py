@@ -1,0 +1,50 @@
+"""Evaluation within a run: its rows spread over the devices that train."""
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.inference.evaluate import Evaluator
+from txl_tf.training.distribution import Distribution
+
+
+class Validator(Evaluator):
+    """An Evaluator whose rows are shared by all replicas of all workers, which find the same.
+
+    Where rows cannot be shared equally, some more of padding are read, and not counted. All workers
+    have to ask, each with all the batches.
+
+    Args:
+      model: as for an Evaluator, made in the strategy's scope.
+      distribution: of the run.
+      options: those of an Evaluator.
+    """
+
+    def __init__(self, model, distribution: Distribution, **options):
+        with distribution.strategy.scope():
+            super().__init__(model, **options)
+        self._distribution = distribution
+        on_one = self._step
+
+        def on_all(*inputs):
+            return distribution.strategy.run(on_one, args=inputs)
+
+        self._step = tf.function(on_all, autograph=False)
+
+    def _initial(self, num_rows):
+        first, end = self._distribution.rows(self._padded(num_rows))
+        return self._distribution.deal(super()._initial(end - first))
+
+    def _read(self, batch, state):
+        more = self._padded(len(batch.ids)) - len(batch.ids)
+
+        def pad(x, value):
+            padded = np.pad(x, [(0, more), (0, 0)], constant_values=value)
+            return self._distribution.deal_all(tf.constant(padded))
+
+        ids, targets = pad(batch.ids, 0), pad(batch.targets, -1)
+        nll, state = self._step(ids, targets, pad(batch.document_start, False), state)
+        return self._distribution.gather(nll).numpy()[: len(batch.ids)], state
+
+    def _padded(self, num_rows):
+        """The next number of rows that replicas share equally."""
+        return -(-num_rows // self._distribution.num_replicas) * self._distribution.num_replicas
