@@ -4,7 +4,8 @@
 
 A new run is the preset with the changes given by flags. In a model_dir that holds a run, its
 config is the start instead (or --preset, if given); what makes it another run is refused. The
-last line of stdout is one JSON object. Exit code 75: stopped by a signal, saved, to be run again.
+last line of stdout is one JSON object. Exit code 75: stopped by a signal or a preemption notice,
+saved, to be run again.
 
 Fine-tuning, on text whose new symbols come after those that the model knows:
 
@@ -26,7 +27,7 @@ from txl_tf import presets
 from txl_tf.config import Config
 from txl_tf.data.metadata import Metadata
 from txl_tf.inference.totals import plain
-from txl_tf.training import devices, loop, profile
+from txl_tf.training import devices, loop, preemption, profile
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
@@ -49,6 +50,13 @@ _PROFILE_STEPS = flags.DEFINE_string(
     "profile_steps",
     None,
     "FIRST,LAST: the steps to trace for TensorBoard's profiler, in model_dir/tensorboard.",
+)
+_PREEMPTION_NOTICE = flags.DEFINE_enum(
+    "preemption_notice",
+    "none",
+    list(preemption.NOTICES),
+    "Whom to ask, every few seconds, whether this machine will be taken away, so that the run "
+    "saves and stops: gce, the metadata server of a Google Compute Engine or TPU VM.",
 )
 _PRESET = config_flags.define_preset(None)
 config_flags.define_shorthands(
@@ -81,6 +89,7 @@ def main(argv: list[str]) -> int:
         distribution=distribution,
         init_from=_INIT_FROM.value,
         profile_steps=profile_steps,
+        preemption_notice=_PREEMPTION_NOTICE.value,
     )
     valid = result.valid.to_dict() if result.valid else None
     told = dataclasses.asdict(result) | {"valid": valid, "model_dir": _MODEL_DIR.value}

@@ -1,12 +1,10 @@
 """Any number of replicas gives the numbers of one, and each row keeps its memory."""
 
-import contextlib
 import functools
 import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -52,17 +50,6 @@ def steps_of(replicas, at_once=1):
     return dict(np.load(path))
 
 
-def cluster(size):
-    """TF_CONFIG of each worker, on free ports of this machine."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(size)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        places = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    tasks = ({"type": "worker", "index": i} for i in range(size))
-    return [{"cluster": {"worker": places}, "task": task} for task in tasks]
-
-
 def largest(found, expected):
     return {name: float(np.abs(found[name] - expected[name]).max()) for name in expected}
 
@@ -86,7 +73,7 @@ class ReplicasTest(parameterized.TestCase):
     @parameterized.parameters(1, 5)
     def test_workers_give_the_numbers_of_one(self, at_once):
         path = _FOLDER / f"workers-{at_once}.npz"
-        finish(*(start(1, path, at_once, tf_config=tf_config) for tf_config in cluster(2)))
+        finish(*(start(1, path, at_once, tf_config=tf_config) for tf_config in helpers.cluster(2)))
         self.assert_same(dict(np.load(path)), steps_of(1))
 
 
@@ -101,7 +88,7 @@ class RunTest(absltest.TestCase):
 
     def train(self, name, steps, replicas=1, workers=1):
         path, model_dir = self.folder / "told.npz", self.folder / name
-        configs = cluster(workers) if workers > 1 else [None]
+        configs = helpers.cluster(workers) if workers > 1 else [None]
         finish(*(start(replicas, path, self.data, model_dir, steps, tf_config=c) for c in configs))
         return np.load(path)["told"]
 

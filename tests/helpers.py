@@ -1,6 +1,8 @@
-"""What several tests need: a tiny configuration, loud weights, the shared golden data."""
+"""What several tests need: a tiny configuration, loud weights, golden data, workers."""
 
+import contextlib
 import pathlib
+import socket
 import tempfile
 import unittest
 
@@ -72,3 +74,14 @@ def write_data(folder, vocab_size=11, seed=0, **tokens):
     )
     (folder / metadata.FILE_NAME).write_text(data.to_json())
     return folder
+
+
+def cluster(size):
+    """TF_CONFIG of each worker, on free ports of this machine."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(size)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        places = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    tasks = ({"type": "worker", "index": i} for i in range(size))
+    return [{"cluster": {"worker": places}, "task": task} for task in tasks]

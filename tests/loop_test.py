@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 
 import keras
 import numpy as np
@@ -14,8 +15,9 @@ import run_files
 from txl_tf import model_dir
 from txl_tf.config import Config, TrainConfig, override_all
 from txl_tf.data.batches import Batches
-from txl_tf.training import lock, loop
+from txl_tf.training import lock, loop, preemption
 from txl_tf.training import step as step_lib
+from txl_tf.training.distribution import Distribution
 from txl_tf.training.journal import NonFiniteError
 
 ROWS, TOKENS = 4, 5
@@ -113,6 +115,50 @@ class ResumeTest(RunTest):
         )
         self.assertEqual(whole.rates[0], 0.0)
         self.assertGreater(np.ptp(whole.nats), 0.01)
+
+    def test_a_preemption_notice_stops_as_a_signal_does(self):
+        whole = Recorder(self)
+        self.train(config(), "whole")
+        notices = []
+        ask = absltest.mock.Mock(side_effect=lambda: notices[0] if notices else None)
+        self.enter_context(absltest.mock.patch.dict(preemption.NOTICES, cloud=ask))
+        self.enter_context(absltest.mock.patch.object(preemption, "_POLL_SECONDS", 0.01))
+
+        def preempt_at_three(count, metrics):
+            if count == 3:
+                notices.append("a reason")
+                while preemption.STOP_NAME in [thread.name for thread in threading.enumerate()]:
+                    time.sleep(0.01)  # it ends when it has passed the notice on
+            return metrics
+
+        keras.utils.set_random_seed(1)
+        first = Recorder(self, preempt_at_three)
+        result = self.train(config(), "parts", preemption_notice="cloud")
+        self.assertEqual((result.step, result.stopped_by), (3, "preemption"))
+        self.assertGreater(ask.call_count, 2)
+        second = Recorder(self)
+        self.assertEqual(self.train(config(), "parts").step, 8)
+        self.assertEqual(first.nats + second.nats, whole.nats)
+        run_files.check_same(
+            self,
+            run_files.contents(self.path("parts"), 8),
+            run_files.contents(self.path("whole"), 8),
+        )
+
+    def test_a_signal_while_workers_agree_waits_for_the_next_step(self):
+        """All have to stop at the same step: what comes too late for one is not acted on."""
+        steps = []
+
+        def any_but_late(distribution, flag):
+            steps.append(flag)
+            if len(steps) == 3:  # the first asks whether there is anything left to do
+                signal.raise_signal(signal.SIGTERM)
+            return flag
+
+        Recorder(self)
+        self.enter_context(absltest.mock.patch.object(Distribution, "any", any_but_late))
+        result = self.train(config("train.eval_every=none"))
+        self.assertEqual((result.step, result.stopped_by), (3, "SIGTERM"))
 
     def test_goes_on_over_the_end_of_an_epoch(self):
         """200 tokens are 9 full steps and a padded one; 12 steps see a restart."""
@@ -264,6 +310,13 @@ class RefusalTest(RunTest):
             self.train(config("train.batch_size=400"))
         self.assertFalse(os.path.exists(self.path()))
 
+    def test_no_preemption_notices_to_be_had(self):
+        environment = dict(GCE_METADATA_HOST="127.0.0.1:http")
+        patched = absltest.mock.patch.dict(os.environ, environment)
+        with patched, self.assertRaisesRegex(ValueError, "preemption_notice must be none where"):
+            self.train(config(), preemption_notice="gce")
+        self.assertFalse(os.path.exists(self.path()))
+
 
 class GoingOnTest(RunTest):
     def setUp(self):
@@ -330,6 +383,14 @@ class SignalsTest(absltest.TestCase):
             with self.assertRaises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
         self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+
+    def test_the_first_signal_after_a_note_ends_nothing(self):
+        """A machine that is taken away sends SIGTERM while the run still saves."""
+        with loop.signals.StopRequest() as stop:
+            stop.note("preemption")
+            signal.raise_signal(signal.SIGTERM)
+            self.assertEqual(stop.name, "preemption")
+            self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
 
 
 if __name__ == "__main__":

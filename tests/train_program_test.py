@@ -17,6 +17,7 @@ from absl.testing import absltest, parameterized
 import helpers
 import run_files
 import trained
+from gce_server import MetadataServer
 from txl_tf import model_dir
 
 _ENVIRONMENT = os.environ | {"PYTHONPATH": f"{helpers.ROOT / 'scripts'}{os.pathsep}{helpers.ROOT}"}
@@ -46,6 +47,8 @@ _FLAGS = flags_of(train_steps=8)
 
 
 class TrainProgramTest(parameterized.TestCase):
+    environment = _ENVIRONMENT
+
     def setUp(self):
         super().setUp()
         self.folder = helpers.temp_dir(self)
@@ -59,7 +62,7 @@ class TrainProgramTest(parameterized.TestCase):
         command += [f"--data_dir={self.data}", f"--model_dir={self.path(name)}", *flags]
         process = subprocess.Popen(
             command,
-            env=_ENVIRONMENT,
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -159,6 +162,55 @@ class ResumeTest(TrainProgramTest):
         result, log = self.run_to_end(f"--train_steps={stopped['step'] + 2}")
         self.assertEqual(result["step"], stopped["step"] + 2)
         self.assertRegex(log, f"going on from .*ckpt-{stopped['step']}")
+
+    def test_is_saved_and_goes_on_after_a_preemption_notice(self):
+        """At a rate that knows no last step, so that a run of any length is the undisturbed one."""
+        flags = flags_of(min_lr_ratio=1.0, eval_every="none", checkpoint_every=100_000)
+        server = self.enter_context(MetadataServer())
+        self.environment = _ENVIRONMENT | {"GCE_METADATA_HOST": server.host}
+        process = self.start(*flags, "--train_steps=100000", "--preemption_notice=gce")
+        for line in process.stderr:
+            if "step=2 " in line:
+                server.answers["preempted"] = "TRUE"
+                break
+        out, log = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 75)
+        self.assertRegex(log, "preemption notice: preempted=TRUE\n")
+        self.assertRegex(log, "preemption: saving after this step, then stopping\n")
+        stopped = json.loads(out.splitlines()[-1])
+        self.assertEqual(stopped["stopped_by"], "preemption")
+        self.assertLess(stopped["step"], 100_000)
+        end = stopped["step"] + 2
+        _, log = self.run_to_end(f"--train_steps={end}")
+        self.assertRegex(log, f"going on from .*ckpt-{stopped['step']}")
+        self.run_to_end(*flags, f"--train_steps={end}", name="whole")
+        run_files.check_same(
+            self,
+            run_files.contents(self.path(), end),
+            run_files.contents(self.path("whole"), end),
+        )
+
+    def test_a_preemption_notice_to_one_worker_stops_all(self):
+        flags = flags_of(train_steps=100_000, eval_every="none", checkpoint_every=100_000)
+        servers = [self.enter_context(MetadataServer()) for _ in range(2)]
+        processes = []
+        for server, tf_config in zip(servers, helpers.cluster(2), strict=True):
+            self.environment = _ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ""}
+            self.environment |= {"GCE_METADATA_HOST": server.host}
+            self.environment |= {"TF_CONFIG": json.dumps(tf_config)}
+            processes.append(self.start(*flags, "--preemption_notice=gce"))
+        for line in processes[0].stderr:
+            if "step=2 " in line:
+                servers[1].answers["preempted"] = "TRUE"
+                break
+        told = []
+        for process in processes:
+            out, log = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, 75, log)
+            told.append(json.loads(out.splitlines()[-1]))
+        self.assertEqual([t["stopped_by"] for t in told], ["another worker", "preemption"])
+        self.assertEqual(told[0]["step"], told[1]["step"])
+        self.assertEqual(model_dir.load(self.path(), "latest").step, told[0]["step"])
 
     def test_kill_9_at_any_moment_loses_nothing(self):
         """Saves at every second step, so that kills fall into saves; ends as if undisturbed."""
@@ -265,6 +317,11 @@ class RefusalTest(TrainProgramTest):
     def test_a_folder_without_data(self):
         self.data = self.folder / "nowhere"
         self.check_refused(1, "data_dir must hold metadata.json, .*got '.*nowhere'")
+
+    def test_preemption_notices_without_a_server(self):
+        self.environment = _ENVIRONMENT | {"GCE_METADATA_HOST": "127.0.0.1:9"}
+        message = "error: preemption_notice must be none .*'gce': 127.0.0.1:9: .*Connection refused"
+        self.check_refused(1, message, *_FLAGS, "--preemption_notice=gce")
 
     def test_a_damaged_shard(self):
         shard = next(self.data.glob("train-00001*"))

@@ -44,7 +44,7 @@ class WatchTest(parameterized.TestCase):
         self.count, self.at = 0, {}  # steps taken; what happens before some of them
         replace = absltest.mock.patch.object
         self.enter_context(replace(loop, "make_train_step", self.make))
-        self.enter_context(replace(loop.Evaluator, "evaluate", self.evaluate))
+        self.enter_context(replace(loop.Validator, "evaluate", self.evaluate))
 
     def make(self, model, optimizer, *_):
         """A step that costs its own number in nats, and changes nothing but the count."""

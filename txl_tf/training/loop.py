@@ -16,7 +16,7 @@ from txl_tf.data.batches import Batch, Batches
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.ids import check_ids
-from txl_tf.training import devices, lock, profile, resume, samples, signals, warm_start
+from txl_tf.training import devices, lock, preemption, profile, resume, samples, signals, warm_start
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.distribution import Distribution
 from txl_tf.training.loss_scale import LossScale
@@ -41,8 +41,8 @@ class Result:
       nats_per_token: mean training loss of the last steps; None if there was nothing left to do.
       valid: the last validation; None if there was none.
       best_nats_per_token: of the best validation of the whole run; None if there was none.
-      stopped_by: what ended the run before its last step: a signal, for example "SIGTERM" ("another
-        worker" where that got it), after which it may go on, or `EARLY_STOP`.
+      stopped_by: what ended the run before its last step: a signal, for example "SIGTERM", or
+        "preemption" ("another worker" where that got it), both to be run again, or `EARLY_STOP`.
     """
 
     step: int
@@ -60,12 +60,13 @@ def train(
     distribution: Distribution | None = None,
     init_from: str | None = None,
     profile_steps: tuple[int, int] | None = None,
+    preemption_notice: str = "none",
 ) -> Result:
     """Trains, or goes on training, the model of `model_dir` on the data of `data_dir`.
 
     A run that was stopped, killed or crashed goes on from its newest checkpoint exactly as if
-    nothing had been. SIGTERM and Ctrl-C save before they end it. The initial weights follow from
-    Keras' seed: call `keras.utils.set_random_seed(config.train.seed)` first.
+    nothing had been. SIGTERM, Ctrl-C and a preemption notice save before they end it. The initial
+    weights follow from Keras' seed: call `keras.utils.set_random_seed(config.train.seed)` first.
 
     Args:
       config: of the run; `config.model.vocab_size` is that of the data.
@@ -75,14 +76,18 @@ def train(
       init_from: another model_dir whose weights a new run starts from; the data's vocabulary may
         be that model's with more symbols at its end.
       profile_steps: the first and the last of those that are traced for TensorBoard.
+      preemption_notice: in `preemption.NOTICES`: whom each worker asks whether its machine will be
+        taken away.
 
     Raises:
-      ValueError: config, data and model_dir do not fit, or the loss is no longer a number.
+      ValueError: config, data and model_dir do not fit, preemption notices cannot be asked for, or
+        the loss is no longer a number.
     """
     distribution = distribution or devices.make("one_device")
     distribution.check_rows(config.train.batch_size, config.train.accumulate_steps)
     profile.check(profile_steps, config.train.train_steps)
     samples.check(config)
+    preemption.check(preemption_notice)
     data = _Data(config, data_dir, distribution)
     if model_dirs.exists(model_dir):
         resume.check_goes_on(model_dirs.read_config(model_dir), config, model_dir)
@@ -91,7 +96,7 @@ def train(
         warm_start.check(init_from, config, data.tokenizer)
     tf.io.gfile.makedirs(model_dir)
     held = lock.sole_trainer(model_dir) if distribution.is_chief else contextlib.nullcontext()
-    with held, signals.StopRequest() as stop:
+    with held, signals.StopRequest() as stop, preemption.noted(preemption_notice, stop):
         run = _Run(config, data, model_dir, distribution, profile_steps)
         run.begin(init_from)
         result = run.go_on(stop)
@@ -227,10 +232,10 @@ class _Run:
                 metrics = self._advance(itertools.islice(batches, count))
             journal.note(done + 1, metrics)
             done += count
-            is_end = done == train.train_steps
-            if self._distribution.any(stop.name is not None):
+            is_asked = self._distribution.any(stop.name is not None)  # all workers agree on a step
+            if is_asked:
                 stop.name = stop.name or "another worker"
-            is_last = is_end or stop.name is not None
+            is_last = is_asked or done == train.train_steps
             if self._profile.is_edge(done):
                 with journal.paused():
                     self._profile.end()

@@ -14,10 +14,11 @@ class StopRequest:
     """Notes SIGTERM and SIGINT (Ctrl-C) while it is entered.
 
     After the first one the usual handlers are back: a second Ctrl-C ends the process at once.
-    Outside the main thread, where Python allows no handlers, it notes nothing.
+    Outside the main thread, where Python allows no handlers, it notes none. `note` is for what is
+    no signal; the first signal after it is one that is noted.
 
     Attributes:
-      name: of the signal that came, or None.
+      name: of what came first, or None.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            self._usual = {number: signal.signal(number, self._note) for number in _SIGNALS}
+            self._usual = {n: signal.signal(n, self._note_signal) for n in _SIGNALS}
         return self
 
     def __exit__(
@@ -37,9 +38,14 @@ class StopRequest:
     ) -> None:
         self._restore()
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.name = signal.Signals(number).name
-        logging.warning("%s: saving after this step, then stopping", self.name)
+    def note(self, name: str) -> None:
+        """Asks the process to stop, from any thread."""
+        if self.name is None:
+            self.name = name
+            logging.warning("%s: saving after this step, then stopping", name)
+
+    def _note_signal(self, number: int, frame: FrameType | None) -> None:
+        self.note(signal.Signals(number).name)
         self._restore()
 
     def _restore(self) -> None:
