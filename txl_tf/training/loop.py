@@ -11,8 +11,7 @@ from absl import logging
 
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config, EvalConfig
-from txl_tf.data import tokenizers
-from txl_tf.data.batches import Batch, Batches
+from txl_tf.data.batches import Batch
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.ids import check_ids
@@ -23,6 +22,7 @@ from txl_tf.training.loss_scale import LossScale
 from txl_tf.training.memory_estimate import memory_estimate
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.profile import Profile
+from txl_tf.training.run_data import RunData
 from txl_tf.training.step import Metrics, make_train_loop, make_train_step
 from txl_tf.training.stride import stride
 from txl_tf.training.validation import Validator
@@ -88,7 +88,7 @@ def train(
     profile.check(profile_steps, config.train.train_steps)
     samples.check(config)
     preemption.check(preemption_notice)
-    data = _Data(config, data_dir, distribution)
+    data = RunData(config, data_dir, distribution)
     if model_dirs.exists(model_dir):
         resume.check_goes_on(model_dirs.read_config(model_dir), config, model_dir)
         data.check_vocabulary(model_dir)
@@ -104,55 +104,13 @@ def train(
         return result
 
 
-class _Data:
-    """The splits to train and to validate on, and their tokenizer."""
-
-    def __init__(self, config: Config, data_dir: str, distribution: Distribution) -> None:
-        self.tokenizer = tokenizers.load(data_dir)
-        self.train = Batches(
-            data_dir,
-            "train",
-            batch_size=config.train.batch_size,
-            segment_len=config.train.segment_len,
-            layout=config.data.layout,
-            rows=distribution.rows(config.train.batch_size),
-        )
-        self._check_vocabulary(config.model.vocab_size, self.tokenizer.checksum)
-        self.valid = None
-        if config.train.eval_every and "valid" in self.train.metadata.splits:
-            self.valid = Batches(
-                data_dir,
-                "valid",
-                batch_size=config.eval.batch_size,
-                segment_len=config.eval.segment_len or config.train.segment_len,
-                mode="eval",
-                layout=config.eval.layout,
-            )
-        elif config.train.stop_after_evals is not None:
-            raise ValueError(
-                f"stop_after_evals must be none without a valid split in {data_dir}, "
-                f"got {config.train.stop_after_evals}"
-            )
-
-    def check_vocabulary(self, model_dir: str) -> None:
-        """Refuses a model_dir that was made for another vocabulary."""
-        tokenizer = tokenizers.load(model_dir)
-        self._check_vocabulary(tokenizer.vocab_size, tokenizer.checksum)
-
-    def _check_vocabulary(self, vocab_size: int, checksum: str) -> None:
-        try:
-            self.train.metadata.check_vocabulary(vocab_size, checksum)
-        except ValueError as error:
-            raise ValueError(f"{self.train.data_dir}: {error}") from error
-
-
 class _Run:
     """One run: what it is made of, and its state."""
 
     def __init__(
         self,
         config: Config,
-        data: _Data,
+        data: RunData,
         model_dir: str,
         distribution: Distribution,
         profile_steps: tuple[int, int] | None,
