@@ -8,6 +8,10 @@ from typing import NamedTuple
 _LEAST = 0.2  # seconds of a turn, so that the clock's grain and a switch of contenders are small
 
 
+class Seconds(float):
+    """What a contender returns that has timed itself, as one in another process does."""
+
+
 class Timing(NamedTuple):
     """Seconds of one call: the median over the turns, the fastest and the slowest."""
 
@@ -20,22 +24,28 @@ def race(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[s
     """Times each contender in `repeats` turns, each after the other in every round.
 
     A turn calls as often as fills `_LEAST` seconds. The first call of each, which may compile, and
-    a warm-up turn do not count.
+    a warm-up turn do not count. Where a call returns `Seconds` these are its time.
     """
     calls = {name: _calls_of_a_turn(call) for name, call in contenders.items()}
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(repeats + 1):
         for name, call in contenders.items():
-            start = time.perf_counter()
-            for _ in range(calls[name]):
-                call()
+            found = _time(call, calls[name])
             if turn:
-                seconds[name].append((time.perf_counter() - start) / calls[name])
+                seconds[name].append(found)
     return {n: Timing(statistics.median(s), min(s), max(s)) for n, s in seconds.items()}
 
 
 def _calls_of_a_turn(call: Callable[[], object]) -> int:
     call()
-    start = time.perf_counter()
-    call()
-    return max(1, round(_LEAST / max(time.perf_counter() - start, 1e-6)))
+    return max(1, round(_LEAST / max(_time(call, 1), 1e-6)))
+
+
+def _time(call: Callable[[], object], calls: int) -> float:
+    """Seconds of one of so many calls: those that they tell, else those that pass here."""
+    start, told = time.perf_counter(), 0.0
+    for _ in range(calls):
+        result = call()
+        if isinstance(result, Seconds):
+            told += result
+    return (told or time.perf_counter() - start) / calls

@@ -14,6 +14,7 @@ import helpers
 import run_files
 from txl_tf import model_dir
 from txl_tf.config import Config, TrainConfig, override_all
+from txl_tf.data import tokenizers
 from txl_tf.data.batches import Batches
 from txl_tf.training import lock, loop, preemption
 from txl_tf.training import step as step_lib
@@ -271,7 +272,7 @@ class OutcomeTest(RunTest):
             dataset = tf.data.Dataset.from_tensors(bad)
             message = rf"{name} must lie in 0..10 \(vocabulary of 11\), got 11"
             with (
-                absltest.mock.patch.object(loop.Batches, "dataset", return_value=dataset),
+                absltest.mock.patch.object(Batches, "dataset", return_value=dataset),
                 self.assertRaisesRegex(ValueError, message),
             ):
                 self.train(config())
@@ -322,7 +323,7 @@ class GoingOnTest(RunTest):
     def setUp(self):
         super().setUp()
         os.makedirs(self.path())
-        tokenizer = loop.tokenizers.load(self.data)
+        tokenizer = tokenizers.load(self.data)
         model_dir.describe(self.path(), config(), tokenizer)
 
     @parameterized.parameters(
@@ -344,9 +345,9 @@ class GoingOnTest(RunTest):
         wrong = helpers.write_data(self.folder / "wrong")
         symbols = (wrong / "vocab.txt").read_text().replace("a", "z")
         (wrong / "vocab.txt").write_text(symbols)
-        checksum = loop.tokenizers.load(str(wrong)).checksum
+        checksum = tokenizers.load(str(wrong)).checksum
         text = (wrong / "metadata.json").read_text()
-        old = loop.tokenizers.load(self.data).checksum
+        old = tokenizers.load(self.data).checksum
         (wrong / "metadata.json").write_text(text.replace(old, checksum))
         with self.assertRaisesRegex(ValueError, "vocabulary must be the data's .checksum"):
             self.train(config(), data=str(wrong))

@@ -11,6 +11,7 @@ from txl_tf import model_dir as model_dirs
 from txl_tf.config import TransformerXLConfig
 from txl_tf.data import files
 from txl_tf.importers import conversion, huggingface, original, tensors, tf1
+from txl_tf.models.transformer_xl import TransformerXL
 
 
 class Target(Protocol):
@@ -45,7 +46,31 @@ def export_checkpoint(format_name: str, loaded: model_dirs.Loaded, output_dir: s
     """
     output_dir = output_dir.rstrip("/")
     conversion.check_new("output_dir", output_dir)
-    target, config = TARGETS[format_name], loaded.model.config
+    with files.replacing(output_dir) as draft:
+        elements = write(format_name, loaded.model, draft, loaded.step)
+        tokenizer_dir = os.path.join(draft, TOKENIZER)
+        files.make_folder(tokenizer_dir)
+        loaded.tokenizer.save(tokenizer_dir)
+    moves = [
+        (
+            tuple(weight.path.partition("/")[2] for weight in parameter.weights),
+            parameter.shape,
+            (TARGETS[format_name].source_name(name),),
+        )
+        for name, parameter in original.parameters(loaded.model).items()
+    ]
+    for line in tensors.groups(moves):
+        logging.info("%s", line)
+    return elements
+
+
+def write(format_name: str, model: TransformerXL, folder: str, step: int = 0) -> int:
+    """Writes the weights alone into an empty folder; returns their number.
+
+    Raises:
+      ValueError: the model has what the other implementation does not.
+    """
+    target, config = TARGETS[format_name], model.config
     wrong = only_here(config) + target.cannot_say(config)
     if wrong:
         raise ValueError(
@@ -53,23 +78,8 @@ def export_checkpoint(format_name: str, loaded: model_dirs.Loaded, output_dir: s
         )
     for line in target.does_otherwise(config):
         logging.warning("%s: %s", format_name, line)
-    values = original.values_of(loaded.model)
-    parameters = original.parameters(loaded.model)
-    moves = [
-        (
-            tuple(weight.path.partition("/")[2] for weight in parameters[name].weights),
-            value.shape,
-            (target.source_name(name),),
-        )
-        for name, value in values.items()
-    ]
-    for line in tensors.groups(moves):
-        logging.info("%s", line)
-    with files.replacing(output_dir) as draft:
-        target.write(draft, values, config, loaded.step)
-        tokenizer_dir = os.path.join(draft, TOKENIZER)
-        files.make_folder(tokenizer_dir)
-        loaded.tokenizer.save(tokenizer_dir)
+    values = original.values_of(model)
+    target.write(folder, values, config, step)
     return sum(value.size for value in values.values())
 
 
