@@ -10,7 +10,10 @@ from txl_tf.training import schedule
 
 
 class Adam(keras.optimizers.Adam):
-    """Keras' Adam, which can let a step pass without a trace but in the count of steps."""
+    """Keras' Adam, which can let a step pass without a trace but in the count of steps.
+
+    Weights and slots are updated by TensorFlow's one operation for it, in one pass over them.
+    """
 
     _good = None  # of the step that is being applied
 
@@ -20,16 +23,35 @@ class Adam(keras.optimizers.Adam):
         self.apply(gradients, variables)
         self._good = None
 
-    def assign_add(self, variable, value):
-        super().assign_add(variable, self._or_zero(value))
+    def update_step(self, gradient, variable, learning_rate):
+        index = self._get_variable_index(variable)
+        slots = self._momentums[index], self._velocities[index]
+        weight, momentum, velocity = (_handle(v) for v in (variable, *slots))
+        step = tf.cast(self.iterations + 1, tf.float32)
 
-    def assign_sub(self, variable, value):
-        super().assign_sub(variable, self._or_zero(value))
+        def update():
+            tf.raw_ops.ResourceApplyAdam(
+                var=weight,
+                m=momentum,
+                v=velocity,
+                beta1_power=self.beta_1**step,
+                beta2_power=self.beta_2**step,
+                lr=tf.cast(learning_rate, tf.float32),
+                beta1=self.beta_1,
+                beta2=self.beta_2,
+                epsilon=self.epsilon,
+                grad=tf.cast(gradient, tf.float32),
+            )
 
-    def _or_zero(self, value):
-        return (
-            value if self._good is None else tf.where(self._good, value, tf.zeros([], value.dtype))
-        )
+        if self._good is None:
+            update()
+        else:
+            tf.cond(self._good, update, lambda: None)
+
+
+def _handle(variable):
+    """Of a variable, or of its part on the device that is being updated."""
+    return (variable.value if isinstance(variable, keras.Variable) else variable).handle
 
 
 def make_optimizer(config: TrainConfig) -> Adam:
