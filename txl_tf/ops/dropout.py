@@ -4,9 +4,12 @@ So a resumed run draws what the undisturbed one would have, and any number of re
 one does: a row keeps its global number wherever it is computed.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from txl_tf.ops.shapes import shape_of
 
 
 class DropoutKey(NamedTuple):
@@ -25,16 +28,17 @@ def dropout(x, rate, key, site, by_row=True):
 
     Args:
       x: floating-point tensor.
-      rate: a Python float, at least 0 and below 1.
+      rate: a Python float, at least 0 and below 1, taken to the nearest 1 / 65,536.
       key: a DropoutKey, or None for no dropout.
       site: an int that no other place of the model uses.
       by_row: whether the first axis is that of `key.rows`.
     """
     if key is None or rate == 0.0:
         return x
-    shape = tf.shape(x)
+    shape = shape_of(x)
+    places = shape[1:] if by_row else shape
     bits = tf.random.stateless_uniform(
-        shape[1:] if by_row else shape,
+        [(_product(places) + 1) // 2],  # each is two draws of 16 bits
         tf.random.fold_in(key.seed, site),
         minval=None,
         maxval=None,
@@ -43,10 +47,15 @@ def dropout(x, rate, key, site, by_row=True):
     )
     if by_row:  # one draw for all rows, scrambled anew for each: cheaper than a draw a row
         rows = _scramble(tf.bitcast(key.rows, tf.uint32) + tf.constant(0x9E3779B9, tf.uint32))
-        rows = tf.reshape(rows, [-1] + [1] * (len(x.shape) - 1))  # [B, 1, ...]
-        bits = _scramble(tf.bitwise.bitwise_xor(bits[tf.newaxis], rows))
-    kept = bits >= tf.constant(int(rate * 2**32), tf.uint32)
+        bits = _scramble(tf.bitwise.bitwise_xor(bits, rows[:, tf.newaxis]))  # [B, places / 2]
+    least = _uint32(round(rate * 2**16) << 16)
+    kept = tf.concat([bits >= least, tf.bitwise.left_shift(bits, _uint32(16)) >= least], axis=-1)
+    kept = tf.reshape(kept[..., : _product(places)], shape)
     return tf.where(kept, x * tf.cast(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))
+
+
+def _product(sizes):
+    return math.prod(sizes) if all(isinstance(n, int) for n in sizes) else tf.reduce_prod(sizes)
 
 
 def _scramble(bits):
