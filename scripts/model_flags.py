@@ -22,7 +22,7 @@ from txl_tf.inference import state as states
 flags.disclaim_key_flags()  # the flags belong to the program, whose --help shows them
 
 _LENGTHS = ("mem_len", "clamp_len", "attention_span")
-_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+_DTYPES = {"float32": None, "bfloat16": "bfloat16"}
 _changeable: set[str] = set()
 _defined: set[str] = set()  # flags that say something about the model of --model_dir
 
@@ -40,7 +40,7 @@ def define(shorthands: Mapping[str, str], *, required: bool = True) -> None:
     flags.DEFINE_enum(
         "checkpoint", None, ["best", "latest"], "Which weights; unset is the best, if there is one."
     )
-    flags.DEFINE_enum("precision", "float32", list(_POLICIES), "What is computed in.")
+    flags.DEFINE_enum("precision", "float32", list(_DTYPES), "What is computed in.")
     flags.DEFINE_enum(
         "state", "kv", list(states.STATES), "What is remembered: keys and values, or hidden states."
     )
@@ -62,7 +62,7 @@ def load(eval_preset: str | None = None) -> model_dirs.Loaded:
       app.UsageError: a flag changes what is fixed once a model is trained.
     """
     loaded = model_dirs.load(
-        flags.FLAGS.model_dir, flags.FLAGS.checkpoint, _POLICIES[flags.FLAGS.precision]
+        flags.FLAGS.model_dir, flags.FLAGS.checkpoint, _DTYPES[flags.FLAGS.precision]
     )
     settings = presets.preset(eval_preset).eval if eval_preset else loaded.config.eval
     start = _with_lengths(dataclasses.replace(loaded.config, eval=settings))

@@ -82,9 +82,10 @@ class AttentionContractTest(parameterized.TestCase):
 
 
 class DenseAttentionTest(parameterized.TestCase):
-    @parameterized.product(memory=(0, 2, 7), queries=(1, 3), span=(None, 2))
-    def test_equals_a_plain_loop(self, memory, queries, span):
+    @parameterized.product(memory=(0, 2, 7), queries=(1, 3), span=(None, 2), far=(0, 1))
+    def test_equals_a_plain_loop(self, memory, queries, span, far):
         arrays = inputs(queries=queries, keys=memory + queries)
+        arrays[-1] = arrays[-1][:, far:]  # what is farther scores 0
         remembered = (memory, max(memory - 1, 0))
         core = specs.build(ATTENTION, "dense")
         rules = visibility(remembered, attention_span=span)
@@ -101,7 +102,9 @@ def by_hand(content, position, keys, values, encodings, remembered, span):
             distance = slots + i - j
             if span is None or distance < span:
                 q_u, q_v = content[b, h, i].astype(float), position[b, h, i].astype(float)
-                score = q_u @ keys[b, h, j] + q_v @ encodings[h, slots + queries - 1 - distance]
+                score = q_u @ keys[b, h, j]
+                if distance < encodings.shape[1]:
+                    score += q_v @ encodings[h, encodings.shape[1] - 1 - distance]
                 scores.append(score / width**0.5)
                 seen.append(values[b, h, j])
         weights = np.exp(np.array(scores) - max(scores))

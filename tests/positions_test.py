@@ -1,33 +1,48 @@
 import numpy as np
+import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from txl_tf.ops import positions
 
 
-class RelativeShiftTest(parameterized.TestCase):
-    @parameterized.product(queries=(1, 3, 4), memory=(0, 2, 7))
-    def test_matches_the_definition(self, queries, memory):
+class ScoresByKeyTest(parameterized.TestCase):
+    @parameterized.product(
+        queries=(1, 3, 4), memory=(0, 2, 7), rows=(1, 2, 5, 99), is_dynamic=(False, True)
+    )
+    def test_matches_the_definition(self, queries, memory, rows, is_dynamic):
+        """Fewer rows than keys, as many, and none too many: at most one for each distance."""
         keys = memory + queries
-        by_distance = np.random.default_rng(0).normal(size=(2, 2, queries, keys))
-        shifted = np.array(positions.relative_shift(by_distance))
+        rows = min(rows, keys)
+        draw = np.random.default_rng(0).normal
+        query, encodings = draw(size=(2, 2, queries, 6)), draw(size=(2, rows, 6))
+
+        def function(query, encodings):
+            count = tf.shape(query)[2] + memory if is_dynamic else keys
+            return positions.scores_by_key(query, encodings, count)
+
+        shapes = [[2, 2, None, 6], [2, None, 6]] if is_dynamic else [query.shape, encodings.shape]
+        specs = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
+        found = tf.function(function, input_signature=specs)(query, encodings).numpy()
+        self.assertEqual(found.shape, (2, 2, queries, keys))
         for i in range(queries):
             for j in range(memory + i + 1):
-                expected = by_distance[:, :, i, keys - 1 - (memory + i - j)]
-                np.testing.assert_array_equal(shifted[:, :, i, j], expected)
+                distance = memory + i - j
+                expected = np.zeros([2, 2])
+                if distance < rows:
+                    expected = np.sum(query[:, :, i] * encodings[:, rows - 1 - distance], axis=-1)
+                np.testing.assert_allclose(found[:, :, i, j], expected, atol=1e-5)
 
     def test_matches_the_drawing(self):
         a, b, c, d, e, f = range(1, 7)
-        shifted = np.array(positions.relative_shift(np.array([[[[a, b, c], [d, e, f]]]])))[0, 0]
-        np.testing.assert_array_equal(shifted[0, :2], [b, c])
-        np.testing.assert_array_equal(shifted[1], [d, e, f])
+        by_distance = np.array([[a, b, c], [d, e, f]], float)  # query times unit vectors
+        found = positions.scores_by_key(by_distance[None, None], np.eye(3)[None], 3)[0, 0]
+        np.testing.assert_array_equal(found[0, :2], [b, c])
+        np.testing.assert_array_equal(found[1], [d, e, f])
 
 
 class SinusoidsTest(parameterized.TestCase):
     def test_distances_fall_to_zero(self):
         np.testing.assert_array_equal(positions.distances(4), [3, 2, 1, 0])
-
-    def test_clamped_distances_share_a_value(self):
-        np.testing.assert_array_equal(positions.distances(5, clamp_len=2), [2, 2, 2, 1, 0])
 
     @parameterized.parameters(2, 6, 64)
     def test_equals_the_closed_form_in_float64(self, width):

@@ -53,15 +53,27 @@ def load(path: str, which: str | None = None, dtype: str | None = None) -> Loade
     Args:
       path: the folder.
       which: "best" (by validation) or "latest"; None is the best where there is one.
-      dtype: a Keras dtype policy, for example "mixed_bfloat16"; None is float32.
+      dtype: "bfloat16" rounds the weights to it, once and for all; None is float32.
 
     Raises:
       ValueError: nothing usable is there; names the folder.
     """
     config = read_config(path)
-    model = TransformerXL(config.model, dtype=dtype)
+    model = TransformerXL(config.model)
     step = restore_weights(path, model, which)
+    model = model if dtype is None else rounded(model, dtype)
     return Loaded(model, tokenizers.load(path), config, step)
+
+
+def rounded(model: TransformerXL, dtype: str) -> TransformerXL:
+    """The model with its weights in another floating-point type: for inference, not for training.
+
+    Norms, scores and losses are computed in float32 all the same.
+    """
+    other = TransformerXL(model.config, dtype=dtype)
+    for weight, value in zip(other.weights, model.weights, strict=True):
+        weight.assign(tf.cast(value, weight.dtype))
+    return other
 
 
 def exists(path: str) -> bool:

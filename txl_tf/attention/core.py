@@ -13,8 +13,8 @@ class AttentionCore(keras.layers.Layer):
     Shapes:
       content_query, position_query: [B, H, T, K], the segment's queries plus u, and plus v.
       keys, values: [B, H, S, K], of memory and segment, S = M + T.
-      encodings: [H, S, K'], projected distances, farthest first, and position_query as wide; None
-        where distances have no part in scores.
+      encodings: [H, R, K'], projected distances R - 1, ..., 1, 0, and position_query as wide; what
+        is farther scores 0. None where distances have no part in scores.
       returns [B, H, T, K].
 
     Call arguments by keyword: `visibility` (a `masks.Visibility`) and `dropout_key` (None where
@@ -34,8 +34,14 @@ class AttentionCore(keras.layers.Layer):
 
     def weigh(self, scores, visible, dropout_key):
         """Softmax over the visible keys, in float32, and dropout. [..., T, S] -> the same."""
-        weights = tf.nn.softmax(tf.where(visible, scores, masks.HIDDEN))
+        # A sum, whose small term all layers share, costs less than a choice for each score.
+        weights = tf.nn.softmax(scores + tf.where(visible, 0.0, masks.HIDDEN))
         return dropouts.dropout(weights, self.dropout, dropout_key, self.site)
 
     def get_config(self):
         return super().get_config() | {"dropout": self.dropout, "site": self.site}
+
+
+def scaled(queries, scale):
+    """Queries times a factor that goes into their scores, rounded once."""
+    return tf.cast(tf.cast(queries, tf.float32) * scale, queries.dtype)

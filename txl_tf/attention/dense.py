@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from txl_tf.attention.core import AttentionCore
+from txl_tf.attention.core import AttentionCore, scaled
 from txl_tf.ops import positions
 from txl_tf.ops.shapes import shape_of
 
@@ -26,14 +26,14 @@ class DenseAttention(AttentionCore):
         visibility,
         dropout_key=None,
     ):
-        content = tf.einsum("bhtk,bhsk->bhts", content_query, keys)
-        scores = tf.cast(content, tf.float32)
+        num_queries, num_keys = shape_of(content_query)[2], shape_of(keys)[2]
+        scale = content_query.shape[-1] ** -0.5
+        content = tf.matmul(scaled(content_query, scale), keys, transpose_b=True)
+        scores = tf.cast(content, tf.float32)  # [B, H, T, S]
         if encodings is not None:
-            position = tf.einsum("bhtk,hsk->bhts", position_query, encodings)
-            shifted = positions.relative_shift(position)  # [B, H, T, S]
-            scores += tf.cast(shifted, tf.float32)
-        scores *= content_query.shape[-1] ** -0.5
-        _, _, num_queries, num_keys = shape_of(scores)
+            query = scaled(position_query, scale)
+            position = positions.scores_by_key(query, encodings, num_keys)
+            scores += visibility.by_place(position)
         visible = visibility.dense(num_queries, num_keys)  # [B, 1, T, S]
         weights = self.weigh(scores, visible, dropout_key)  # [B, H, T, S]
-        return tf.einsum("bhts,bhsk->bhtk", tf.cast(weights, values.dtype), values)
+        return tf.matmul(tf.cast(weights, values.dtype), values)

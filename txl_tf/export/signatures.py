@@ -153,16 +153,15 @@ class Signatures(tf.Module):
         written = tf.TensorArray(tf.int32, steps, element_shape=[None])
 
         def write_one(step, last, state, chances, written):
-            scores, state = self._inside.scores(
-                last[:, tf.newaxis], state, tf.cast(step < length, tf.int32)
-            )
+            real = tf.cast(step < length, tf.int32)
+            scores, state = self._inside.next_scores(last, state, real)  # [B, V]
             chances = tf.cond(
                 step % CHUNK == 0,
                 lambda: samplings.chances(seeds, step // CHUNK, CHUNK),
                 lambda: chances,
             )  # [B, CHUNK]
             chosen = samplings.choose_by_row(
-                samplings.ban(scores[:, 0], self._banned()),
+                samplings.ban(scores, self._banned()),
                 chances[:, step % CHUNK],
                 temperature,
                 top_k,
@@ -173,7 +172,7 @@ class Signatures(tf.Module):
         *_, written = tf.while_loop(
             lambda step, *_: step < steps,
             write_one,
-            (0, last, state, tf.zeros([rows, CHUNK]), written),
+            (0, last, self._inside.looped(state), tf.zeros([rows, CHUNK]), written),
         )
         ids = tf.transpose(tf.reshape(written.stack(), [steps, rows]))  # [B, steps]
         return {"text": self.text.decode_after(read, lengths, ids, length)}

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.ops import dropout as dropouts
+from txl_tf.ops.shapes import shape_of
 
 _ACTIVATIONS = {"relu": tf.nn.relu, "gelu": tf.nn.gelu}
 
@@ -52,10 +53,14 @@ class DenseFeedForward(keras.layers.Layer):
         )
 
     def call(self, x, *, dropout_key=None):
-        hidden = tf.einsum("btd,df->btf", x, self.inner_kernel) + self.inner_bias
-        hidden = _ACTIVATIONS[self.activation](hidden)
+        *axes, _ = shape_of(x)
+        flat = tf.reshape(x, [-1, self.d_model])  # a product of matrices takes its bias along
+        hidden = tf.nn.bias_add(tf.matmul(flat, self.inner_kernel), self.inner_bias)
+        hidden = tf.reshape(_ACTIVATIONS[self.activation](hidden), [*axes, self.d_inner])
         hidden = dropouts.dropout(hidden, self.dropout, dropout_key, self.site)
-        return tf.einsum("btf,fd->btd", hidden, self.outer_kernel) + self.outer_bias
+        flat = tf.reshape(hidden, [-1, self.d_inner])
+        fed = tf.nn.bias_add(tf.matmul(flat, self.outer_kernel), self.outer_bias)
+        return tf.reshape(fed, [*axes, self.d_model])
 
     def get_config(self):
         own = ("d_model", "d_inner", "activation", "dropout", "site", "init_std")

@@ -61,8 +61,7 @@ class Decoder:
 
         def write_one(step, last, state, finished, ids, log_probs):
             lengths = tf.cast(~finished, tf.int32) if self.stop_ids else None
-            scores, state = self.state.scores(last[:, tf.newaxis], state, lengths)
-            scores = scores[:, 0]  # [B, V]
+            scores, state = self.state.next_scores(last, state, lengths)  # [B, V]
             chance = None if greedy else chances[:, offset + step]
             chosen = samplings.choose(scores, chance, self.sampling)  # [B]
             log_prob = tf.gather(tf.nn.log_softmax(scores), chosen, batch_dims=1)  # [B]
@@ -74,10 +73,10 @@ class Decoder:
         steps, last, state, finished, ids, log_probs = tf.while_loop(
             lambda step, last, state, finished, *_: (step < count) & ~tf.reduce_all(finished),
             write_one,
-            (0, last, state, finished, ids, log_probs),
+            (0, last, self.state.looped(state, CHUNK), finished, ids, log_probs),
             maximum_iterations=CHUNK,
         )
-        return ids.stack(), log_probs.stack(), steps, last, state, finished
+        return ids.stack(), log_probs.stack(), steps, last, self.state.unlooped(state), finished
 
     def _stops(self, ids):
         stops = tf.constant(self.stop_ids, tf.int32, [len(self.stop_ids)])

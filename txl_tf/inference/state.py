@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from txl_tf.models import memory
-from txl_tf.ops.shapes import shape_of
+from txl_tf.ops.shapes import larger, shape_of
 
 
 class HiddenState:
@@ -49,6 +49,28 @@ class HiddenState:
         hidden, state = self._read(ids, state, lengths, document_start)
         return self.model.nll_of(hidden, targets, lengths), state
 
+    def looped(self, state, rounds=1):
+        """The state as a loop inside a graph carries it that reads one token a round.
+
+        Args:
+          state: that before the loop.
+          rounds: how many a row may stand still and yet go on from `unlooped`.
+        """
+        del rounds
+        return state
+
+    def unlooped(self, looped):
+        """The state that a loop ended with; inverse of `looped`."""
+        return looped
+
+    def next_scores(self, last, looped, lengths=None):
+        """Scores of what follows one token of each row, [B, V], and the looped state after it.
+
+        Shapes: last [B] int32; lengths [B] int32, 1 or 0 where a row stands still.
+        """
+        scores, looped = self.scores(last[:, tf.newaxis], looped, lengths)
+        return scores[:, 0], looped
+
     def reorder(self, state, rows):
         """The state whose row i is row rows[i] of `state`; rows may repeat."""
         return memory.reorder(state, rows)
@@ -81,7 +103,7 @@ class KeyValueState(HiddenState):
         self.encodings = [
             None if x is None else tf.Variable(x, trainable=False, name=f"encodings_{layer}")
             for layer, x in enumerate(model.encodings(self._known))
-        ]  # L of [H, M + segment_len, K'], or of None where attention asks for none
+        ]  # L of [H, R, K'], or of None where attention asks for none
 
     def refresh(self):
         for variable, x in zip(self.encodings, self.model.encodings(self._known), strict=True):
@@ -102,6 +124,28 @@ class KeyValueState(HiddenState):
         length = config.mem_len if config.attend_to_initial_zeros else 0
         return memory.KeyValues(tuple(keys), tuple(values), tf.fill([batch_size], length))
 
+    def looped(self, state, rounds=1):
+        return memory.ring_of(state, rounds)
+
+    def unlooped(self, looped):
+        return memory.in_order(looped, self.model.config.mem_len)
+
+    def next_scores(self, last, looped, lengths=None):
+        model = self.model
+        keys, values, length, place, behind = looped
+        states, joined = model.run_layers(
+            last[:, tf.newaxis],
+            zip(keys, values, strict=True),
+            self.encodings,  # all of them: to cut the scores is cheaper
+            model.visibility(length, place=place),
+        )
+        keys, values = zip(*joined, strict=True)
+        real = tf.ones_like(length) if lengths is None else lengths
+        length = tf.minimum(length + real, model.config.mem_len)
+        place = (place + 1) % keys[0].shape[2]
+        looped = memory.Ring(keys, values, length, place, behind + 1 - real)
+        return model.scores_of(states[-1])[:, 0], looped
+
     def _read(self, ids, state, lengths, document_start=None):
         model, slots = self.model, self.model.config.mem_len
         num_tokens = shape_of(ids)[1]
@@ -120,12 +164,13 @@ class KeyValueState(HiddenState):
         return states[-1], memory.KeyValues(keys, values, length)
 
     def _distances(self, num_keys):
-        """Each layer's projected distances, farthest first: L of [H, S, K'] or of None."""
+        """Each layer's projected distances, farthest first: L of [H, R, K'] or of None."""
         if self.encodings[0] is None:
             return self.encodings
 
         def cut():
-            return [x[:, self._known - num_keys :] for x in self.encodings]
+            rows = self.encodings[0].shape[1]
+            return [x[:, larger(rows - num_keys, 0) :] for x in self.encodings]
 
         def project():
             return self.model.encodings(num_keys)

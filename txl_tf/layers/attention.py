@@ -1,10 +1,10 @@
 """Multi-head attention whose scores are of contents alone, and what all kinds of it share."""
 
 import keras
-import tensorflow as tf
 
 from txl_tf import specs
 from txl_tf.attention import ATTENTION
+from txl_tf.ops import heads
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -19,8 +19,8 @@ class Attention(keras.layers.Layer):
     Shapes:
       x: [B, T, D], the segment.
       keys, values: [B, H, S, K], of memory and segment, S = M + T.
-      encodings: [H, S, K'], what `encodings` made of the distances, farthest first; None where
-        they have no part.
+      encodings: [H, R, K'], what `encodings` made of the distances, farthest first; what is farther
+        scores 0. None where distances have no part.
       content_bias, position_bias: [H, K], only where a kind has such and does not own them.
       returns [B, T, D]; the caller drops it and adds the residual.
 
@@ -67,19 +67,19 @@ class Attention(keras.layers.Layer):
         )
 
     def build(self, x_shape, *_, **__):
-        heads = (self.num_heads, self.head_dim)
-        self.query_kernel = self._weight("query_kernel", (self.d_model, *heads))
-        self.key_kernel = self._weight("key_kernel", (self.d_model, *heads))
-        self.value_kernel = self._weight("value_kernel", (self.d_model, *heads))
-        self._build_positions(heads)
-        self.output_kernel = self._weight("output_kernel", (*heads, self.d_model))
-        self._build_biases(heads)
+        size = (self.num_heads, self.head_dim)
+        self.query_kernel = self._weight("query_kernel", (self.d_model, *size))
+        self.key_kernel = self._weight("key_kernel", (self.d_model, *size))
+        self.value_kernel = self._weight("value_kernel", (self.d_model, *size))
+        self._build_positions(size)
+        self.output_kernel = self._weight("output_kernel", (*size, self.d_model))
+        self._build_biases(size)
         self.attend.built = True
 
-    def _build_positions(self, heads):
+    def _build_positions(self, size):
         """Makes the weights by which distances get into scores."""
 
-    def _build_biases(self, heads):
+    def _build_biases(self, size):
         """Makes what is added to queries."""
 
     def _weight(self, name, shape):
@@ -90,13 +90,10 @@ class Attention(keras.layers.Layer):
 
     def keys_values(self, context):
         """Keys and values of a memory or a segment. [B, S, D] -> twice [B, H, S, K]."""
-        kernels = (
-            tf.cast(kernel, context.dtype) for kernel in (self.key_kernel, self.value_kernel)
-        )
-        return tuple(tf.einsum("bsd,dhk->bhsk", context, kernel) for kernel in kernels)
+        return heads.into(context, self.key_kernel), heads.into(context, self.value_kernel)
 
     def encodings(self, distances):
-        """What scores are made of by distance, [H, S, K'], or None; see the subclasses."""
+        """What scores are made of by distance, [H, R, K'], or None; see the subclasses."""
         del distances
 
     def queries(self, query, content_bias, position_bias):
@@ -116,7 +113,7 @@ class Attention(keras.layers.Layer):
         visibility,
         dropout_key=None,
     ):
-        query = tf.einsum("btd,dhk->bhtk", x, self.query_kernel)
+        query = heads.into(x, self.query_kernel)
         attended = self.attend(
             *self.queries(query, content_bias, position_bias),
             keys,
@@ -125,7 +122,7 @@ class Attention(keras.layers.Layer):
             visibility=visibility,
             dropout_key=dropout_key,
         )  # [B, H, T, K]
-        return tf.einsum("bhtk,hkd->btd", attended, self.output_kernel)
+        return heads.out_of(attended, self.output_kernel)
 
     def get_config(self):
         own = ("d_model", "num_heads", "head_dim", "core", "own_biases", "num_positions")

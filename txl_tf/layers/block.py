@@ -1,12 +1,12 @@
 """One layer of the model: attention over memory and segment, then the feed-forward net."""
 
 import keras
-import tensorflow as tf
 
 from txl_tf import specs
 from txl_tf.feed_forward import FEED_FORWARD
 from txl_tf.layers.positions import POSITIONS
 from txl_tf.ops import dropout as dropouts
+from txl_tf.ops import ring
 
 SITES = 4  # places of dropout in a block: attention weights, its output, inside the net, its output
 
@@ -21,7 +21,7 @@ class Block(keras.layers.Layer):
     Shapes:
       x: [B, T, D], the segment.
       past_keys, past_values: [B, H, M, K], `keys_values` of this layer's memory, oldest first.
-      encodings: [H, S, K'], `encodings` of the distances, farthest first, S = M + T, or None.
+      encodings: [H, R, K'], `encodings` of the distances, farthest first, or None.
       content_bias, position_bias: [H, K], only where `own_biases` is off.
       returns [B, T, D], and keys and values of memory and segment, [B, H, S, K] each.
 
@@ -119,7 +119,7 @@ class Block(keras.layers.Layer):
         return self.attention.keys_values(self.attention_norm(x) if self.pre_norm else x)
 
     def encodings(self, distances):
-        """What attention makes of distances, [H, S, K'] or None; see there."""
+        """What attention makes of distances, [H, R, K'] or None; see there."""
         return self.attention.encodings(distances)
 
     def call(
@@ -136,8 +136,8 @@ class Block(keras.layers.Layer):
     ):
         normed = self.attention_norm(x) if self.pre_norm else x
         new_keys, new_values = self.attention.keys_values(normed)
-        keys = tf.concat([past_keys, new_keys], axis=2)  # [B, H, S, K]
-        values = tf.concat([past_values, new_values], axis=2)
+        keys = ring.join(past_keys, new_keys, visibility.place)  # [B, H, S, K]
+        values = ring.join(past_values, new_values, visibility.place)
         attended = self.attention(
             normed if self.attention.NORMS_QUERIES else x,
             keys,

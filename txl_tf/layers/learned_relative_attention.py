@@ -14,22 +14,22 @@ class LearnedRelativeAttention(Attention):
     tables have `num_positions` rows: the last serves distance 0, the first all from
     num_positions - 1 on.
 
-    Shapes, arguments: those of `Attention`, encodings [H, S, K + 1].
+    Shapes, arguments: those of `Attention`, encodings [H, R, K + 1].
     """
 
     NORMS_QUERIES = True
 
-    def _build_positions(self, heads):
-        num_heads, width = heads
+    def _build_positions(self, size):
+        num_heads, width = size
         rows = self.num_positions
         self.distance_table = self._weight("distance_table", (rows, num_heads, width))
         self.distance_bias = self.add_weight((rows, num_heads), "zeros", name="distance_bias")
 
-    def _build_biases(self, heads):
-        self.content_bias = self._weight("content_bias", heads)
+    def _build_biases(self, size):
+        self.content_bias = self._weight("content_bias", size)
 
     def encodings(self, distances):
-        """Looks distances up; the bias is one more column. [S] float32 -> [H, S, K + 1]."""
+        """Looks distances up; the bias is one more column. [R] float32 -> [H, R, K + 1]."""
         last = self.num_positions - 1
         rows = last - tf.minimum(tf.cast(distances, tf.int32), last)  # [S]
         vectors = tf.gather(tf.convert_to_tensor(self.distance_table), rows)  # [S, H, K]

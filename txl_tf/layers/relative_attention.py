@@ -15,16 +15,16 @@ class RelativeAttention(Attention):
 
     NORMS_QUERIES = True
 
-    def _build_positions(self, heads):
-        self.position_kernel = self._weight("position_kernel", (self.d_model, *heads))
+    def _build_positions(self, size):
+        self.position_kernel = self._weight("position_kernel", (self.d_model, *size))
 
-    def _build_biases(self, heads):
+    def _build_biases(self, size):
         if self.own_biases:
-            self.content_bias = self._weight("content_bias", heads)
-            self.position_bias = self._weight("position_bias", heads)
+            self.content_bias = self._weight("content_bias", size)
+            self.position_bias = self._weight("position_bias", size)
 
     def encodings(self, distances):
-        """Projects sinusoids of distances. [S, D] -> [H, S, K]."""
+        """Projects sinusoids of distances. [R, D] -> [H, R, K]."""
         kernel = tf.cast(self.position_kernel, distances.dtype)
         return tf.einsum("sd,dhk->hsk", distances, kernel)
 

@@ -30,6 +30,45 @@ class KeyValues(NamedTuple):
     length: Any  # [B] int32: how many of the newest slots are valid
 
 
+class Ring(NamedTuple):
+    """`KeyValues` for a loop that reads token by token, each in the place of the oldest.
+
+    Nothing moves. All rows go round together: one that stands still is written to all the same,
+    but falls behind, and what it wrote since does not count.
+    """
+
+    keys: tuple[Any, ...]  # L tensors [B, H, R, K], R > M
+    values: tuple[Any, ...]  # L tensors [B, H, R, K]
+    length: Any  # [B] int32: how many of a row's newest are valid
+    place: Any  # scalar int32: where the next token goes; older ones stand before it, cyclically
+    behind: Any  # [B] int32: for how many rounds a row has stood still
+
+
+def ring_of(key_values, spare):
+    """The ring of a memory of M slots, R = M + spare; rows may fall behind by `spare`."""
+
+    def grow(x):
+        return tf.pad(x, [[0, 0], [0, 0], [0, spare], [0, 0]])
+
+    keys, values, length = key_values
+    place = tf.constant(keys[0].shape[2])
+    keys, values = (tuple(grow(x) for x in xs) for xs in (keys, values))
+    return Ring(keys, values, length, place, tf.zeros_like(length))
+
+
+def in_order(ring, slots):
+    """The `KeyValues` of a ring for a memory of `slots`, newest last."""
+    size = ring.keys[0].shape[2]
+    newest = ring.place - 1 - ring.behind[:, tf.newaxis]
+    places = (newest + tf.range(1 - slots, 1)) % size  # [B, M]
+
+    def order(x):
+        return tf.gather(x, places, axis=2, batch_dims=1)
+
+    keys, values = (tuple(order(x) for x in xs) for xs in (ring.keys, ring.values))
+    return KeyValues(keys, values, ring.length)
+
+
 def initial(batch_size, num_layers, mem_len, d_model, dtype, attend_to_zeros=False):
     """A memory of nothing; with `attend_to_zeros`, of M zero states that count as real."""
     states = tuple(tf.zeros([batch_size, mem_len, d_model], dtype) for _ in range(num_layers))

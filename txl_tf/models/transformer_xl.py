@@ -18,7 +18,7 @@ from txl_tf.models import memory
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import ids as id_checks
 from txl_tf.ops import masks, positions
-from txl_tf.ops.shapes import shape_of
+from txl_tf.ops.shapes import shape_of, smaller
 
 # Numbers of the model's own dropout places; the blocks' follow from FIRST_BLOCK on.
 _EMBEDDING, _POSITIONS, _FINAL, _FIRST_BLOCK = 0, 1, 2, 8
@@ -255,16 +255,29 @@ class TransformerXL(keras.Model):
     def encodings(self, num_keys, dropout_key=None):
         """What each layer's attention makes of the distances from the newest of S keys.
 
-        Returns L of [H, S, K'], farthest first, or of None where distances have no part in scores.
+        Returns L of [H, R, K'], farthest first, or of None where distances have no part in scores.
+        Distances from `clamp_len` on count alike: they are one row, which is taken from all others
+        and left out, R = min(S - 1, clamp_len). What all keys of a query have in common is nothing
+        to a softmax. Without clamping, or where distances are dropped one by one, R = S.
         """
-        distances = positions.distances(num_keys, self.config.clamp_len)  # [S]
-        if self._position.of_sinusoids:
-            distances = positions.sinusoids(distances, self.config.d_model)  # [S, D]
+        clamp_len, rate = self.config.clamp_len, self.config.dropout
+        of_sinusoids = self._position.of_sinusoids
+        is_dropped = of_sinusoids and dropout_key is not None and rate > 0
+        is_short = clamp_len is None or (isinstance(num_keys, int) and num_keys <= clamp_len)
+        as_one = not is_short and not is_dropped
+        distances = positions.distances(smaller(num_keys, clamp_len + 1) if as_one else num_keys)
+        if clamp_len is not None:
+            distances = tf.minimum(distances, float(clamp_len))
+        if of_sinusoids:
+            distances = positions.sinusoids(distances, self.config.d_model)  # [R, D]
             distances = tf.cast(distances, self.compute_dtype)
             distances = dropouts.dropout(  # once for all layers and rows
-                distances, self.config.dropout, dropout_key, _POSITIONS, by_row=False
+                distances, rate, dropout_key, _POSITIONS, by_row=False
             )
-        return [block.encodings(distances) for block in self.blocks]
+        encodings = [block.encodings(distances) for block in self.blocks]
+        if not as_one:
+            return encodings
+        return [None if x is None else x[:, 1:] - x[:, :1] for x in encodings]
 
     def _places(self, num_tokens, lengths):
         """How far each token stands before the last of its row, clamped. [B or 1, T] float32."""
@@ -333,12 +346,17 @@ class TransformerXL(keras.Model):
         )
         return states, memory.Memory(kept, length), key
 
-    def visibility(self, remembered, document_start=None):
-        """Who sees whom. Shapes: remembered [B] int32, document_start [B, T] bool or None."""
+    def visibility(self, remembered, document_start=None, place=None):
+        """Who sees whom.
+
+        Shapes: remembered [B] int32, document_start [B, T] bool or None; place, where the keys are
+        a ring, a scalar (see `masks.Visibility`), or None.
+        """
         return masks.Visibility(
             remembered=remembered,
             documents=None if document_start is None else _count(document_start),
             attention_span=self.config.attention_span,
+            place=place,
         )
 
     def _dropout_key(self, key, batch):

@@ -34,17 +34,22 @@ class Visibility:
       documents: [B, T] int32, how many documents have begun in the segment up to each token;
         None where documents do not matter. Memory belongs to document 0.
       attention_span: most keys a query sees, itself included; None is no limit.
+      place: scalar int32, where the keys are a ring that one query is added to: the place of its
+        own key; older ones stand before it, cyclically. None is a row, oldest first.
     """
 
     remembered: Any
     documents: Any = None
     attention_span: int | None = None
+    place: Any = None
 
     def dense(self, num_queries, num_keys):
         """The mask over all pairs.
 
         Shapes: returns [B, 1, T, S] bool for T queries and S = M + T keys.
         """
+        if self.place is not None:
+            return self._of_ring(num_keys)
         slots = num_keys - num_queries  # M
         key = tf.range(num_keys)  # [S]
         distance = slots + tf.range(num_queries)[:, tf.newaxis] - key  # [T, S]
@@ -57,3 +62,14 @@ class Visibility:
             of_key = tf.pad(self.documents, [[0, 0], [slots, 0]])  # [B, S]
             seen &= self.documents[:, :, tf.newaxis] == of_key[:, tf.newaxis]
         return seen[:, tf.newaxis]  # [B, 1, T, S]
+
+    def by_place(self, scores):
+        """Scores of keys that are oldest first, each moved to its key. [B, H, T, S] -> the same."""
+        return scores if self.place is None else tf.roll(scores, self.place + 1, axis=3)
+
+    def _of_ring(self, num_keys):
+        age = (self.place - tf.range(num_keys)) % num_keys  # [S]: tokens since it was written
+        seen = age <= self.remembered[:, tf.newaxis]  # [B, S]
+        if self.attention_span is not None:
+            seen &= age < self.attention_span
+        return seen[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, S]

@@ -2,18 +2,15 @@
 
 import tensorflow as tf
 
-from txl_tf.ops.shapes import shape_of
+from txl_tf.ops.shapes import larger, shape_of
 
 
-def distances(num_keys, clamp_len=None):
+def distances(num_keys):
     """Distances from the newest token to each key, farthest first: S - 1, ..., 1, 0.
 
-    Shapes: returns [S] float32; none above `clamp_len`.
+    Shapes: returns [S] float32.
     """
-    falling = tf.range(num_keys - 1, -1, -1, dtype=tf.int32)
-    if clamp_len is not None:
-        falling = tf.minimum(falling, clamp_len)
-    return tf.cast(falling, tf.float32)
+    return tf.cast(tf.range(num_keys - 1, -1, -1, dtype=tf.int32), tf.float32)
 
 
 def sinusoids(places, width):
@@ -26,21 +23,50 @@ def sinusoids(places, width):
     return tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
 
 
-def relative_shift(scores):
-    """Turns scores by distance into scores by key.
+def scores_by_key(queries, encodings, num_keys):
+    """Scores of queries with the encoding of their distance to each key.
 
-    Column c of the input is the score at distance S - 1 - c, whatever the query. Query i stands
-    S - T + i places after key 0, so its row has to slide T - 1 - i columns to the left:
+    One product gives the scores by distance: column c is that of distance R - 1 - c, whatever the
+    query. Query i stands S - T + i places after key 0, so its row has to slide to where that
+    distance is its own:
 
-        T = 2, S = 3    distance 2 1 0        key 0 1 2
-        query 0                  a b c   ->       b c .
-        query 1                  d e f   ->       d e f
+        T = 2, S = R = 3    distance 2 1 0        key 0 1 2
+        query 0                      a b c   ->       b c .
+        query 1                      d e f   ->       d e f
 
-    The cell marked with a dot lies in the future and holds another row's score: mask it.
+    The cell marked with a dot lies in the future: mask it. Columns of zeros between the rows make
+    the slide one cut of a flat array.
 
-    Shapes: scores [B, H, T, S] -> [B, H, T, S].
+    Shapes:
+      queries: [B, H, T, K].
+      encodings: [H, R, K], of distances R - 1, ..., 1, 0; what is farther scores 0.
+      num_keys: S; memory, then the T tokens of the segment.
+      returns [B, H, T, S] float32.
     """
-    b, h, t, s = shape_of(scores)
-    padded = tf.pad(scores, [[0, 0], [0, 0], [0, 0], [1, 0]])  # [B, H, T, S + 1]
-    turned = tf.reshape(padded, [b, h, s + 1, t])[:, :, 1:]  # [B, H, S, T]
-    return tf.reshape(turned, [b, h, t, s])
+    b, h, t, _ = shape_of(queries)
+    width = shape_of(encodings)[1]
+    if queries.shape[2] == 1:
+        # Nothing has to slide, and all rows meet the encodings in one product.
+        rows = tf.transpose(queries[:, :, 0], [1, 0, 2])  # [H, B, K]
+        scores = tf.matmul(rows, encodings, transpose_b=True)  # [H, B, R]
+        scores = tf.transpose(scores, [1, 0, 2])[:, :, tf.newaxis]
+    else:
+        has_all = isinstance(num_keys, int) and width == num_keys
+        spare = 1 if has_all else t  # columns of zeros
+        padded = tf.pad(encodings, [[0, 0], [0, spare], [0, 0]])
+        scores = tf.matmul(queries, padded, transpose_b=True)  # [B, H, T, R + spare]
+        width += spare - 1
+        flat = tf.reshape(scores, [b, h, t * (width + 1)])
+        flat = tf.slice(flat, [0, 0, t - 1 if has_all else 0], [-1, -1, t * width])
+        scores = tf.reshape(flat, [b, h, t, width])  # of the newest keys
+    return _newest(scores, width, num_keys)
+
+
+def _newest(scores, width, num_keys):
+    """Scores of the newest `width` keys as those of `num_keys`, 0 for those before; float32."""
+    scores = tf.cast(scores, tf.float32)  # before it grows
+    more, fewer = larger(num_keys - width, 0), larger(width - num_keys, 0)
+    # Where sizes are known, no step is made that changes nothing: its gradient would cost.
+    scores = scores if isinstance(fewer, int) and fewer == 0 else scores[..., fewer:]
+    is_whole = isinstance(more, int) and more == 0
+    return scores if is_whole else tf.pad(scores, [[0, 0], [0, 0], [0, 0], [more, 0]])
