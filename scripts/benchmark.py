@@ -1,42 +1,116 @@
 """Measures speed side by side, in one run: every figure is a median, every row a ratio.
 
+    python scripts/benchmark.py --suite=train --peers=/path/to/bin/python
+    python scripts/benchmark.py --suite=decode --precision=float32 --set=model.num_layers=6
     python scripts/benchmark.py --suite=edge --preset=tiny
 
-What is compared takes turns, and its outputs are compared before it is timed. Suites:
+What is compared takes turns, and its outputs are compared before it is timed. Suites, and the
+preset where none is given:
 
-    edge    a step of one batch row by LiteRT, float32 and dynamic int8, against the SavedModel
+    train   enwik8_base  an optimizer step: 2 rows of 512, memory 512
+    eval    enwik8_base  a segment in the published setting: 10 rows of 80, memory 2,100, clamp 820
+    decode  enwik8_base  a token written after a memory of 2,100, 1 row and 8
+    speedup enwik8_base  a token by the paper's sliding window against one of ours, by the number
+                         of tokens that one sees
+    growth  small        a token's time, and peak memory, against segment, memory and batch
+    data                 preparing and reading text, and whether training waits for it
+    edge    tiny         a step of one row by LiteRT, float32 and dynamic int8, against the
+                         SavedModel
+
+--set changes any of these. --peers names an interpreter with `torch==2.13.0 transformers==4.36.2`:
+Hugging Face's TransfoXL then does the same work with the same weights in the first three, and its
+word pipeline prepares the same text in `data` (which needs sacremoses there). The first three have
+
+    tokens_per_s, ms          over all rows; milliseconds of a step, a segment, or a token written
+    fastest, slowest          milliseconds, of the turns
+    times_faster              than the first row
+    gflops                    10^9 model FLOPs a second, counted as flops.py says
+    ceiling, of_ceiling       that of a large matrix product in the same dtype, and the part reached
+    peak_mb                   train: the most memory of a process that does nothing else
 
 stdout has a table; its last line is one JSON object. Measure on an idle machine.
 """
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import program  # first: it quiets TensorFlow, which the others import
 
 import keras
+import tensorflow as tf
 from absl import flags, logging
 
+import benchmark_data
+import benchmark_decode
 import benchmark_edge
+import benchmark_eval
+import benchmark_growth
+import benchmark_speedup
+import benchmark_train
 import config_flags
+from benchmark_options import Options
 from txl_tf import presets
+from txl_tf.config import Config, override_all
 
-_SUITES = {"edge": benchmark_edge.run}
+
+class _Suite(NamedTuple):
+    """What a suite runs, and what it starts from: a preset, and changes that --set may undo."""
+
+    run: Callable[[Config, Options], list[dict[str, Any]]]
+    preset: str = "tiny"
+    settings: tuple[str, ...] = ()
+
+
+_SUITES = {
+    "train": _Suite(benchmark_train.run, "enwik8_base", benchmark_train.SETTINGS),
+    "eval": _Suite(benchmark_eval.run, "enwik8_base", benchmark_eval.SETTINGS),
+    "decode": _Suite(benchmark_decode.run, "enwik8_base", benchmark_decode.SETTINGS),
+    "speedup": _Suite(benchmark_speedup.run, "enwik8_base", benchmark_speedup.SETTINGS),
+    "growth": _Suite(benchmark_growth.run, "small", benchmark_growth.SETTINGS),
+    "data": _Suite(benchmark_data.run),
+    "edge": _Suite(benchmark_edge.run),
+}
+_JITS = {"false": False, "true": True}
+_ALL = Options()
+
 _SUITE = flags.DEFINE_enum("suite", None, list(_SUITES), "What to measure.", required=True)
-_REPEATS = flags.DEFINE_integer("repeats", 7, "Turns of each contender.", lower_bound=1)
-_PRESET = config_flags.define_preset()
+_REPEATS = flags.DEFINE_integer("repeats", _ALL.repeats, "Turns of each contender.", lower_bound=1)
+_PEERS = flags.DEFINE_string("peers", None, "A Python with torch and transformers to race against.")
+_PRECISION = flags.DEFINE_multi_enum(
+    "precision", list(_ALL.precisions), list(_ALL.precisions), "What ours computes in. Repeatable."
+)
+_JIT = flags.DEFINE_multi_enum(
+    "jit", list(_JITS), list(_JITS), "Whether XLA compiles ours. Repeatable."
+)
+_PROFILE = flags.DEFINE_string(
+    "profile", None, "A folder for TensorBoard's profile of some calls of the first row of ours."
+)
+_PRESET = config_flags.define_preset(None)
 config_flags.define_shorthands({"seed": "train.seed"})
+for _module in (benchmark_data, benchmark_growth, benchmark_speedup):
+    flags.adopt_module_key_flags(_module)
 
 
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
     program.log_devices()
-    config = config_flags.resolve(presets.preset(_PRESET.value))
+    suite = _SUITES[_SUITE.value]
+    preset = _PRESET.value or suite.preset
+    config = config_flags.resolve(override_all(presets.preset(preset), list(suite.settings)))
+    options = Options(
+        repeats=_REPEATS.value,
+        peers=_PEERS.value,
+        precisions=tuple(dict.fromkeys(_PRECISION.value)),
+        jits=tuple(dict.fromkeys(_JITS[jit] for jit in _JIT.value)),
+        profile=_PROFILE.value,
+    )
+    tf.get_logger().setLevel("ERROR")  # each contender traces the same functions anew
     keras.utils.set_random_seed(config.train.seed)
-    logging.info("suite=%s preset=%s repeats=%d", _SUITE.value, _PRESET.value, _REPEATS.value)
-    rows = _SUITES[_SUITE.value](config, _REPEATS.value)
+    logging.info("suite=%s preset=%s repeats=%d", _SUITE.value, preset, options.repeats)
+    rows = suite.run(config, options)
     print(_table(rows))
-    told = {"suite": _SUITE.value, "preset": _PRESET.value, "repeats": _REPEATS.value}
+    told = {"suite": _SUITE.value, "preset": preset, "repeats": options.repeats}
     print(json.dumps(told | {"rows": rows}))
 
 
@@ -49,6 +123,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _cell(value: object) -> str:
+    if value is None:
+        return "-"
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 

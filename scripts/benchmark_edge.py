@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import timing
+from benchmark_options import Options
 from txl_tf.config import Config
 from txl_tf.data.tokenizers import ByteTokenizer
 from txl_tf.export import edge, silence
@@ -21,7 +22,7 @@ _SEGMENTS = (1, 16)  # ids of a call: as in generating, and as in scoring
 _TOLERANCE = {"none": 1e-4, "dynamic": 0.5}  # of scores, which have a deviation of about 1
 
 
-def run(config: Config, repeats: int) -> list[dict[str, Any]]:
+def run(config: Config, options: Options) -> list[dict[str, Any]]:
     """A row for each way and segment: one batch row, a full memory, weights drawn by the seed.
 
     Raises:
@@ -47,7 +48,7 @@ def run(config: Config, repeats: int) -> list[dict[str, Any]]:
                 way = f"LiteRT {quantize}"
                 ways[way] = _by_litert(converted, ids)
                 _check(_by_saved_model(served, ids), ways[way], way, _TOLERANCE[quantize])
-            rows += _rows(timing.race(ways, repeats), size)
+            rows += _rows(timing.race(ways, options.repeats), size)
     return rows
 
 

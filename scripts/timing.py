@@ -2,8 +2,10 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from typing import NamedTuple, TypeVar
+
+Name = TypeVar("Name", bound=Hashable)
 
 _LEAST = 0.2  # seconds of a turn, so that the clock's grain and a switch of contenders are small
 
@@ -20,14 +22,14 @@ class Timing(NamedTuple):
     slowest: float
 
 
-def race(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, Timing]:
+def race(contenders: Mapping[Name, Callable[[], object]], repeats: int) -> dict[Name, Timing]:
     """Times each contender in `repeats` turns, each after the other in every round.
 
     A turn calls as often as fills `_LEAST` seconds. The first call of each, which may compile, and
     a warm-up turn do not count. Where a call returns `Seconds` these are its time.
     """
     calls = {name: _calls_of_a_turn(call) for name, call in contenders.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    seconds: dict[Name, list[float]] = {name: [] for name in contenders}
     for turn in range(repeats + 1):
         for name, call in contenders.items():
             found = _time(call, calls[name])

@@ -1,0 +1,88 @@
+"""The decode suite: what a token costs that is written after a full memory."""
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import benchmark_eval
+import contest
+import flops
+import peer
+from benchmark_options import Options
+from txl_tf.config import Config
+from txl_tf.inference import decoding
+from txl_tf.inference import state as states
+from txl_tf.inference.sampling import Sampling
+from txl_tf.models.transformer_xl import TransformerXL
+
+SETTINGS = benchmark_eval.SETTINGS
+_BATCHES = (1, 8)
+
+
+def run(config: Config, options: Options) -> list[dict[str, Any]]:
+    """A row for each batch and contender: ours write the best ids, the peer reads given ones.
+
+    Raises:
+      ValueError: the log-probabilities of two contenders differ, or what is written has others than
+        the same ids when they are read.
+    """
+    base = TransformerXL(config.model)
+    model = benchmark_eval.with_eval_lengths(base, config)
+    rows = []
+    with contextlib.ExitStack() as stack:
+        other = stack.enter_context(peer.Peer(options.peers)) if options.peers else None
+        for num_rows in _BATCHES:
+            ids = contest.draw_ids(model, contest.STEPS, num_rows, 1)
+            inputs = {"ids": ids}
+            contenders = [*contest.theirs(other, "decode", model, config.train, inputs, options)]
+            for precision in options.precisions:
+                copied = benchmark_eval.with_eval_lengths(contest.reader(base, precision), config)
+                contenders.append(_ours(copied, precision, ids))
+            cost = flops.inference(model.config, segment_len=1)
+            raced = contest.race(contenders, num_rows, cost, options)
+            rows += [{"batch_size": num_rows} | row for row in raced]
+    return rows
+
+
+def _ours(model: TransformerXL, precision: str, ids: np.ndarray) -> contest.Contender:
+    state = states.make("kv", model, segment_len=1)
+    decoder = decoding.Decoder(state, Sampling(temperature=0.0))
+    session = decoding.Session(decoder, ids.shape[1])
+
+    def outputs() -> dict[str, np.ndarray]:
+        _check_written(decoder, state, ids[0], precision)
+        return {"log_probs": _log_probs(state, ids)}
+
+    def call() -> None:
+        for _ in session.write(decoding.CHUNK):
+            pass
+
+    return contest.Contender(contest.OURS, precision, None, outputs, call, decoding.CHUNK)
+
+
+def _log_probs(state: states.HiddenState, ids: np.ndarray) -> np.ndarray:
+    """Of each id that may follow. [steps, B, 1] -> [steps, B, V]."""
+    memory, found = state.initial(ids.shape[1]), []
+    for each in ids:
+        scores, memory = state.scores(tf.constant(each), memory)
+        found.append(tf.nn.log_softmax(scores[:, 0]))
+    return np.stack(found)
+
+
+def _check_written(
+    decoder: decoding.Decoder, state: states.HiddenState, first: np.ndarray, precision: str
+) -> None:
+    """Refuses a loop that writes other ids than the best, or tells other log-probabilities of them.
+
+    Shapes: first [B, 1], what is written after.
+    """
+    session = decoding.Session(decoder, len(first))
+    session.read(list(first))
+    ids, told = next(session.write(contest.STEPS))  # [B, STEPS]
+    read = np.concatenate([first, ids[:, :-1]], axis=1)
+    log_probs = _log_probs(state, read.T[..., np.newaxis])  # [STEPS, B, V]
+    written = np.take_along_axis(log_probs, ids.T[..., np.newaxis], axis=2)[..., 0].T
+    contest.check("log-probabilities told", written, told, precision)
+    contest.check("log-probabilities written", log_probs.max(axis=2).T, written, precision)

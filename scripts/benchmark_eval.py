@@ -1,0 +1,81 @@
+"""The eval suite: what a segment costs, read with keys and values kept."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import contest
+import flops
+import peer
+from benchmark_options import Options
+from txl_tf.config import Config
+from txl_tf.inference import state as states
+from txl_tf.models.transformer_xl import TransformerXL
+
+# As published, but that a query sees one key less, as with the peer. Its zeros take attention mass:
+# memory is full from the start. Large weights let mistakes show.
+SETTINGS = (
+    "eval.attention_span=2100",
+    "model.attend_to_initial_zeros=true",
+    "model.init_std=0.05",
+)
+
+
+def run(config: Config, options: Options) -> list[dict[str, Any]]:
+    """A row for each contender.
+
+    Raises:
+      ValueError: the nats of two contenders differ.
+    """
+    base = TransformerXL(config.model)
+    model = with_eval_lengths(base, config)
+    num_rows = config.eval.batch_size
+    segment_len = config.eval.segment_len or config.train.segment_len
+    ids = contest.draw_ids(model, contest.STEPS, num_rows, segment_len + 1)
+    inputs = {"ids": ids[..., :-1], "targets": ids[..., 1:]}
+    with contextlib.ExitStack() as stack:
+        other = stack.enter_context(peer.Peer(options.peers)) if options.peers else None
+        contenders = [*contest.theirs(other, "eval", model, config.train, inputs, options)]
+        for precision, jit in contest.ways(options):
+            copied = with_eval_lengths(contest.reader(base, precision), config)
+            call = _reader(copied, jit, inputs)
+            contenders.append(
+                contest.Contender(contest.OURS, precision, jit, _outputs_of(call), call)
+            )
+        cost = flops.inference(model.config, segment_len)
+        return contest.race(contenders, num_rows * segment_len, cost, options)
+
+
+def with_eval_lengths(model: TransformerXL, config: Config) -> TransformerXL:
+    """The model with the lengths of `config.eval`; its own where there is none."""
+    lengths = {x: getattr(config.eval, x) for x in ("mem_len", "clamp_len", "attention_span")}
+    return model.with_lengths(**{x: value for x, value in lengths.items() if value is not None})
+
+
+def _reader(
+    model: TransformerXL, jit: bool, inputs: Mapping[str, np.ndarray]
+) -> Callable[[], np.ndarray]:
+    """A call that reads a segment: the nats of its targets, [B, T]. Segments go round."""
+    _, num_rows, segment_len = inputs["ids"].shape
+    state = states.make("kv", model, segment_len)
+    nll = tf.function(state.nll, jit_compile=jit, autograph=False)
+    memory = state.initial(num_rows)
+    segments = zip(
+        map(tf.constant, inputs["ids"]), map(tf.constant, inputs["targets"]), strict=True
+    )
+    turns = itertools.cycle(segments)
+
+    def call() -> np.ndarray:
+        nonlocal memory
+        nats, memory = nll(*next(turns), memory)
+        return nats.numpy()
+
+    return call
+
+
+def _outputs_of(call: Callable[[], np.ndarray]) -> Callable[[], dict[str, np.ndarray]]:
+    return lambda: {"nats": np.stack([call() for _ in range(contest.STEPS)])}

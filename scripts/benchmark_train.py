@@ -1,0 +1,128 @@
+"""The train suite: what an optimizer step costs, forward to Adam, and what memory it takes."""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import contest
+import flops
+import peer
+from benchmark_options import Options
+from peak import peak
+from txl_tf.config import Config, TrainConfig
+from txl_tf.data.batches import Batch
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.training import devices, optimizer, step
+
+# The learning rate stays the same, and zeros take attention mass at first, as with the peer.
+# Weights are large enough for attention to be uneven, so that mistakes show. Adam's epsilon is
+# large: with a small one its first steps go by the sign of gradients that are mere rounding.
+SETTINGS = (
+    "train.batch_size=2",
+    "train.warmup_steps=0",
+    "train.min_lr_ratio=1",
+    "train.adam_epsilon=1e-4",
+    "model.attend_to_initial_zeros=true",
+    "model.init_std=0.03",
+)
+
+_Inputs = Mapping[str, np.ndarray]  # ids and targets, [steps, B, T]
+
+
+def run(config: Config, options: Options) -> list[dict[str, Any]]:
+    """A row for each contender: dropout as configured, but for the outputs that are compared.
+
+    Raises:
+      ValueError: nats or gradient norms of two contenders differ.
+    """
+    model, train = TransformerXL(config.model), config.train
+    inputs = _draw(model, train)
+    with contextlib.ExitStack() as stack:
+        other = stack.enter_context(peer.Peer(options.peers)) if options.peers else None
+        contenders = [*contest.theirs(other, "train", model, train, inputs, options)]
+        for precision, jit in contest.ways(options):
+            settings = dataclasses.replace(train, precision=precision, jit=jit)
+            contenders.append(
+                contest.Contender(
+                    contest.OURS,
+                    precision,
+                    jit,
+                    functools.partial(_outputs, model, settings, inputs),
+                    _stepper(contest.copy(model, precision), settings, inputs),
+                )
+            )
+        tokens = train.batch_size * train.segment_len
+        cost = flops.training(config.model, train.batch_size, train.segment_len)
+        rows = contest.race(contenders, tokens, cost, options)
+    return [
+        row | {"peak_mb": bytes_ / 1e6}
+        for row, bytes_ in zip(rows, _peaks(model, config, inputs, options), strict=True)
+    ]
+
+
+def _draw(model: TransformerXL, train: TrainConfig) -> _Inputs:
+    shape = contest.STEPS, train.batch_size, train.segment_len + 1
+    ids = contest.draw_ids(model, *shape)
+    return {"ids": ids[..., :-1], "targets": ids[..., 1:]}
+
+
+def _stepper(
+    model: TransformerXL, train: TrainConfig, inputs: _Inputs
+) -> Callable[[], tuple[float, float]]:
+    """A call that takes a step: its nats and the norm of its gradient. Segments go round."""
+    adam = optimizer.make_optimizer(train)
+    adam.build(model.trainable_variables)
+    config = Config(model=model.config, train=train)
+    train_step = step.make_train_step(model, adam, devices.make("one_device"), config)
+    memory = model.initial_mems(train.batch_size)
+    begun = tf.zeros(inputs["ids"].shape[1:], tf.bool)  # [B, T]
+    turns = itertools.cycle(
+        Batch(tf.constant(ids), tf.constant(targets), begun, tf.constant(False))
+        for ids, targets in zip(inputs["ids"], inputs["targets"], strict=True)
+    )
+
+    def call() -> tuple[float, float]:
+        nonlocal memory
+        metrics, memory = train_step(next(turns), memory)
+        return float(metrics.nats), float(metrics.gradient_norm)
+
+    return call
+
+
+def _outputs(model: TransformerXL, train: TrainConfig, inputs: _Inputs) -> dict[str, np.ndarray]:
+    """Of the first steps on weights of their own, without dropout. [STEPS] each."""
+    sober = contest.copy(model, train.precision, dropout=0.0, attention_dropout=0.0)
+    call = _stepper(sober, train, inputs)
+    nats, norms = zip(*(call() for _ in range(contest.STEPS)), strict=True)
+    return {"nats": np.array(nats), "gradient_norm": np.array(norms)}
+
+
+def _peaks(model: TransformerXL, config: Config, inputs: _Inputs, options: Options) -> list[int]:
+    """Bytes: the most memory of a process that takes steps, one for each contender."""
+    peaks = []
+    for precision in contest.peer_precisions(options) if options.peers else ():
+        with peer.Peer(str(options.peers)) as other:
+            settings = dataclasses.replace(config.train, precision=precision)
+            other.make("train", "train", model, settings, inputs)
+            for _ in range(contest.STEPS):
+                other.call("train")
+            peaks.append(other.peak())
+    for precision, jit in contest.ways(options):
+        settings = dataclasses.replace(config.train, precision=precision, jit=jit)
+        peaks.append(peak(take_steps, dataclasses.replace(config, train=settings)))
+    return peaks
+
+
+def take_steps(config: Config) -> None:
+    """Takes some steps, in a process whose memory is of interest."""
+    policy = contest.TRAINED[config.train.precision]
+    model = TransformerXL(config.model, dtype=policy)
+    call = _stepper(model, config.train, _draw(model, config.train))
+    for _ in range(contest.STEPS):
+        call()

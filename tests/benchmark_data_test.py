@@ -1,0 +1,135 @@
+"""Tests of scripts/benchmark_data.py: its texts, what it refuses, what it tells."""
+
+import os
+import unittest
+
+import numpy as np
+import pytest
+from absl.testing import absltest, parameterized
+
+import benchmark_data
+import benchmark_reading
+import child
+import helpers
+import parity_test
+import trained
+from benchmark_test import SMALL
+from txl_tf.config import Config, TrainConfig
+from txl_tf.data import prepare, recipe, text
+
+
+class TextTest(absltest.TestCase):
+    def test_corpus(self):
+        found = benchmark_data.corpus(2_000_000)
+        self.assertBetween(len(found), 2_000_000, 2_001_000)
+        self.assertTrue(found.isascii() and found.endswith("\n"))
+        period = found.index(found[:200], 1)
+        self.assertEqual(found[period:], found[: len(found) - period])
+        self.assertEqual(benchmark_data.corpus(1), found[: found.index("\n") + 1])
+
+    def test_words_alone(self):
+        content = "A  class's x1_y,\n\n  ---\nthe end."
+        self.assertEqual(benchmark_data.words_alone(content), "A class s x y\nthe end\n")
+
+
+class CheckTest(parameterized.TestCase):
+    def prepare(self, content, tokenizer="byte"):
+        folder = str(helpers.temp_dir(self) / "data")
+        splits = {"train": [text.Source.from_text("text", content)]}
+        prepare.prepare(splits, folder, recipe.Recipe(tokenizer=tokenizer))
+        return folder
+
+    def test_all_ids_are_read(self):
+        content = benchmark_data.corpus(5000)
+        found = benchmark_data.ids_of(self.prepare(content))
+        self.assertEqual(found.astype("uint8").tobytes(), content.encode())
+
+    @parameterized.parameters("byte", "char", "word")
+    def test_other_text(self, tokenizer):
+        content = benchmark_data.corpus(30_000)
+        folder = self.prepare(content, tokenizer)
+        benchmark_data.check_beginning(folder, content)
+        other = content.replace("class", "lass c")
+        with self.assertRaisesRegex(ValueError, "^ids must be those of the text, which those in "):
+            benchmark_data.check_beginning(folder, other)
+
+    def test_other_data(self):
+        content = benchmark_data.corpus(5000)
+        folder, same = self.prepare(content), self.prepare(content)
+        benchmark_data.check_same(folder, same)
+        for other, message in (
+            (content + "\n", "^data must be that of one worker, which .* is not$"),
+            (content.swapcase(), "must be th"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                benchmark_data.check_same(folder, self.prepare(other))
+
+    def test_other_ids(self):
+        ids = np.arange(5)
+        benchmark_data.check_equal(ids, ids)
+        with self.assertRaisesRegex(ValueError, "must be the peer's, got 5 and 4 that are not all"):
+            benchmark_data.check_equal(ids, ids[:-1])
+
+    def test_rows_of_another_text(self):
+        content = benchmark_data.corpus(5000)
+        config = Config(
+            model=helpers.tiny_config(), train=TrainConfig(batch_size=2, segment_len=16)
+        )
+        reader = benchmark_reading.reader_of(config, self.prepare(content))
+        benchmark_reading.check_rows(reader, content)
+        with self.assertRaisesRegex(ValueError, "^row 0 must read the text from its beginning"):
+            benchmark_reading.check_rows(reader, content[1:])
+
+
+@pytest.mark.slow
+class ProgramTest(absltest.TestCase):
+    def rows(self, *flags):
+        sizes = ("--set=train.segment_len=16", "--set=train.batch_size=2")
+        flags = ("--suite=data", "--repeats=1", "--megabytes=0.1", *flags)
+        stdout, _ = trained.run("benchmark", *flags, *sizes, *SMALL)
+        rows = trained.last_json(stdout)["rows"]
+        for row in rows:
+            self.assertEqual(row.keys(), rows[0].keys())
+            if row["work"] != "wait":
+                self.assertLessEqual(row["slowest"], row["rate"])
+                self.assertLessEqual(row["rate"], row["fastest"])
+        return {(row["work"], row["of"], row["workers"]): row for row in rows}
+
+    def test_rows(self):
+        rows = self.rows()
+        kinds = ("byte", "char", "word", "sentencepiece")
+        expected = {("prepare", kind, workers) for kind in kinds for workers in (1, 2)}
+        expected |= {("train", of, 1) for of in ("one batch", "batches read")}
+        expected |= {("read", "byte", 1), ("wait", "batches read", 1)}
+        self.assertEqual(set(rows), expected)
+        for (work, *_), row in rows.items():
+            if work in ("prepare", "read"):
+                self.assertBetween(row["peak_mb"], 10, 2000)
+        read, trained_ = rows["read", "byte", 1], rows["train", "one batch", 1]
+        self.assertAlmostEqual(read["times_faster"], read["rate"] / trained_["rate"])
+        wait = rows["wait", "batches read", 1]
+        self.assertBetween(wait["rate"], wait["fastest"], wait["slowest"])
+
+    def test_words_of_the_peer(self):
+        python = str(parity_test.python())
+        script = str(helpers.ROOT / "scripts" / "benchmark_peer_words.py")
+        folder = helpers.temp_dir(self)
+        (folder / "text").write_text("one word\n")
+        with child.Child([python, script], is_foreign=True) as other:
+            try:
+                other.ask(text_path=str(folder / "text"), ids_path=str(folder / "ids.npy"))
+            except ValueError as error:
+                if "sacremoses" not in str(error):
+                    raise
+                raise unittest.SkipTest(
+                    f"{os.environ[parity_test.ENVIRONMENT]} has no sacremoses"
+                ) from error
+        theirs, ours = (
+            row for (work, *_), row in self.rows(f"--peers={python}").items() if work == "words"
+        )
+        self.assertEqual(theirs["times_faster"], 1.0)
+        self.assertAlmostEqual(ours["times_faster"], ours["rate"] / theirs["rate"])
+
+
+if __name__ == "__main__":
+    absltest.main()

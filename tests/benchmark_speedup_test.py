@@ -1,0 +1,107 @@
+"""Tests of scripts/benchmark_speedup.py: its arithmetic, what it reads, what it refuses."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from absl.testing import absltest, parameterized
+
+import benchmark_speedup
+import contest
+import helpers
+import trained
+from benchmark_options import Options
+from benchmark_test import SMALL
+from txl_tf import presets
+from txl_tf.config import Config
+from txl_tf.models.transformer_xl import TransformerXL
+
+
+class FlopsTest(parameterized.TestCase):
+    @parameterized.parameters((800, 723), (1800, 1660), (2800, 2617), (3800, 3586))
+    def test_published_size(self, attention_len, expected):
+        counted = benchmark_speedup.flops(presets.preset("enwik8_base").model, attention_len)
+        np.testing.assert_allclose(counted["vanilla"] / counted["ours"], expected, rtol=0.005)
+
+    def test_closed_form(self):
+        config = helpers.tiny_config(num_layers=3, head_dim=5)  # D 8, H K 10, F 16
+        layer = 2 * (4 * 8 * 10 + 2 * 8 * 16)
+        for attention_len, distances in ((7, 7), (821, 821), (900, 821)):
+            seen = 3 * (layer + 2 * attention_len * 10 + 2 * attention_len * 10)
+            expected = dict(vanilla=attention_len * seen, ours=seen + 3 * 2 * distances * 10)
+            self.assertEqual(benchmark_speedup.flops(config, attention_len), expected)
+
+
+class ContendersTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.config = Config(model=helpers.tiny_config(init_std=0.5))
+
+    @parameterized.parameters(False, True)
+    def test_a_window_is_read_after_the_other(self, jit):
+        config = benchmark_speedup.vanilla_config(self.config.model)
+        model, text = helpers.loud(TransformerXL(config)), helpers.draw_ids(9)
+        sliding = benchmark_speedup.SlidingWindow(model, text, 6, jit)
+        for start in (0, 1, 2, 0):
+            scores, _ = model(text[np.newaxis, start : start + 6])
+            np.testing.assert_allclose(sliding(), scores[0, -1], rtol=0, atol=1e-4)
+
+    @parameterized.parameters(False, True)
+    def test_segments_are_one_pass(self, jit):
+        config = helpers.tiny_config(mem_len=6, attention_span=6)
+        model, text = helpers.loud(TransformerXL(config)), helpers.draw_ids(15)
+        reading = benchmark_speedup.Segments(model, text, 4, jit)
+        self.assertEqual(reading.num_segments, 3)
+        found = np.concatenate([reading() for _ in range(3)])
+        dense = model.with_lengths(mem_len=0)
+        nats, _ = dense.nll(text[np.newaxis, :12], text[np.newaxis, 1:13])
+        np.testing.assert_allclose(found, nats[0], rtol=0, atol=1e-4)
+        self.assertGreater(np.abs(found - reading()[0]).max(), 1e-2)
+
+    @parameterized.parameters(
+        (dict(mem_len=3), "nats of ours in float32 jit=false must be within"),
+        (dict(attention_span=5), "nats of ours in float32 jit=false must be within"),
+        (dict(init_std=0.1), "scores of vanilla in float32 jit=false must be within"),
+    )
+    def test_other_numbers_are_not_timed(self, changes, message):
+        copy = contest.copy
+        is_of_ours = "init_std" not in changes
+
+        def wrong_copy(model, precision, **lengths):
+            if is_of_ours != (model.config.position == "xl"):
+                return copy(model, precision, **lengths)
+            if is_of_ours:
+                return copy(model, precision, **lengths | changes)
+            return TransformerXL(model.config)  # other weights
+
+        options = Options(repeats=1, precisions=("float32",), jits=(False,))
+        race = mock.patch.object(benchmark_speedup.timing, "race", side_effect=AssertionError)
+        with race, self.assertRaises(AssertionError):  # the right ones come as far as the race
+            benchmark_speedup.measure(self.config, options, [6], segment_len=4)
+        with (
+            mock.patch.object(contest, "copy", wrong_copy),
+            self.assertRaisesRegex(ValueError, message),
+        ):
+            benchmark_speedup.measure(self.config, options, [6], segment_len=4)
+
+
+@pytest.mark.slow
+class ProgramTest(absltest.TestCase):
+    def test_rows(self):
+        flags = ("--suite=speedup", "--repeats=1", "--attention_len=800", "--attention_len=6")
+        stdout, _ = trained.run("benchmark", *flags, "--set=model.init_std=0.3", *SMALL)
+        rows = trained.last_json(stdout)["rows"]
+        lengths = [(row["attention_len"], row["paper"]) for row in rows]
+        self.assertEqual(list(dict.fromkeys(lengths)), [(800, 363), (6, None)])
+        for row in rows:
+            self.assertEqual(row.keys(), rows[0].keys())
+            self.assertAlmostEqual(row["times_faster"], row["vanilla_ms"] / row["ours_ms"])
+            self.assertAlmostEqual(row["of_bound"], row["times_faster"] / row["bound"])
+            for who in ("vanilla", "ours"):
+                self.assertLessEqual(row[f"{who}_fastest"], row[f"{who}_ms"])
+                self.assertLessEqual(row[f"{who}_ms"], row[f"{who}_slowest"])
+                self.assertBetween(row[f"{who}_of_ceiling"], 0, 1)
+
+
+if __name__ == "__main__":
+    absltest.main()

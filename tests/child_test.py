@@ -1,0 +1,77 @@
+"""Tests of scripts/child.py: requests are answered, failures are told in a line."""
+
+import sys
+
+import numpy as np
+from absl.testing import absltest, parameterized
+
+import child
+import helpers
+
+PROGRAM = """\
+import os, sys
+
+sys.path.insert(0, {scripts!r})
+import child
+
+
+def answer(number):
+    print("what a library prints")
+    if not number:
+        sys.exit("no more\\nof this")
+    return {{"half": 1 / (number - 1), "path": os.environ.get("PYTHONPATH")}}
+
+
+child.serve(answer)
+"""
+
+
+class ChildTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        path = helpers.temp_dir(self) / "program.py"
+        path.write_text(PROGRAM.format(scripts=str(helpers.ROOT / "scripts")))
+        self.command = [sys.executable, str(path)]
+        self.enter_context(absltest.mock.patch.dict(child.os.environ, PYTHONPATH="/ours"))
+
+    def test_requests_are_answered(self):
+        with child.Child(self.command) as other:
+            self.assertEqual(other.ask(number=3), {"half": 0.5, "path": "/ours"})
+            self.assertEqual(other.ask(number=2)["half"], 1.0)
+
+    def test_another_interpreter_does_not_find_ours(self):
+        with child.Child(self.command, is_foreign=True) as other:
+            self.assertIsNone(other.ask(number=3)["path"])
+
+    def test_a_failed_request_is_no_end(self):
+        with child.Child(self.command) as other:
+            with self.assertRaisesRegex(ValueError, "^program.py: ZeroDivisionError: .* zero$"):
+                other.ask(number=1)
+            with self.assertRaisesRegex(ValueError, "^program.py: TypeError: .*'letter'"):
+                other.ask(letter=1)
+            self.assertEqual(other.ask(number=2)["half"], 1.0)
+
+    def test_the_end_is_told(self):
+        with child.Child(self.command) as other:
+            for _ in range(2):
+                with self.assertRaisesRegex(ValueError, "^program.py: of this$"):
+                    other.ask(number=0)
+        message = "the process has ended with exit code 3$"
+        ending = child.Child([sys.executable, "-c", "raise SystemExit(3)"])
+        with ending as other, self.assertRaisesRegex(ValueError, message):
+            other.ask()
+
+    def test_no_program(self):
+        with self.assertRaisesRegex(ValueError, "^/nowhere must be a program, got: No such file"):
+            child.Child(["/nowhere", "x"])
+
+
+class PeakTest(absltest.TestCase):
+    def test_what_was_freed_counts(self):
+        before = child.peak()
+        np.ones(2**25)  # 268 MB
+        self.assertBetween(child.peak() - before, 2**26, 2**29)
+
+
+if __name__ == "__main__":
+    absltest.main()
