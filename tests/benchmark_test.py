@@ -125,22 +125,22 @@ class RefusalTest(parameterized.TestCase):
         )
 
     @parameterized.parameters(
-        (benchmark_train, "nats of txl_tf bfloat16 jit=false must be"),
-        (benchmark_eval, "nats of txl_tf bfloat16 jit=false must be"),
-        (benchmark_decode, "log_probs of txl_tf bfloat16 must be"),
+        (benchmark_train, "copy", "nats of txl_tf bfloat16 jit=false must be"),
+        (benchmark_eval, "reader", "nats of txl_tf bfloat16 jit=false must be"),
+        (benchmark_decode, "reader", "log_probs of txl_tf bfloat16 must be"),
     )
-    def test_other_weights(self, suite, message):
-        copy = contest.copy
+    def test_other_weights(self, suite, name, message):
+        make = getattr(contest, name)
 
-        def copy_some(model, precision, **changes):
-            copied = copy(model, precision, **changes)
+        def make_some(model, precision, **changes):
+            copied = make(model, precision, **changes)
             return helpers.loud(copied) if precision == "bfloat16" else copied
 
         options = Options(repeats=1, jits=(False,))
         with self.assertRaises(AssertionError):  # equal ones come as far as the race
             suite.run(self.config, options)
         with (
-            mock.patch.object(contest, "copy", copy_some),
+            mock.patch.object(contest, name, make_some),
             self.assertRaisesRegex(ValueError, message),
         ):
             suite.run(self.config, options)

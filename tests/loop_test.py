@@ -221,7 +221,7 @@ class StepsPerLoopTest(RunTest):
 class OutcomeTest(RunTest):
     def test_the_best_validation_is_kept_and_everything_is_told(self):
         """A rate so high that the model is worse at the end than in the middle."""
-        changes = "train.eval_every=1", "train.learning_rate=5.0", "train.warmup_steps=0"
+        changes = "train.eval_every=1", "train.learning_rate=0.5", "train.warmup_steps=0"
         with self.assertLogs(level="INFO") as logs:
             Recorder(self)
             result = self.train(config(*changes))
@@ -235,7 +235,7 @@ class OutcomeTest(RunTest):
         best = model_dir.load(self.path())
         self.assertEqual(best.step, 1 + int(np.argmin(valid)))
         self.assertEqual(model_dir.load(self.path(), "latest").step, 8)
-        self.assertRegex(told, r"step=1 nats=\S+ bits_per_character=\S+ lr=5 .* first_step_s=")
+        self.assertRegex(told, r"step=1 nats=\S+ bits_per_character=\S+ lr=0.5 .* first_step_s=")
         self.assertRegex(told, r"step=8 nats=\S+ .* tokens_per_s=\S+ seconds_left=0")
         self.assertRegex(told, r"parameters=\d+ steps_per_epoch=10 pairs_dropped=3\n")
         self.assertRegex(told, r"Config\(model=.* d_model=8, .*train_steps=8, ")

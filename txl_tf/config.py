@@ -182,7 +182,8 @@ class TrainConfig:
         nothing, and one more stops the run.
       rematerialize: whether a layer's activations are computed again for the gradient, in place of
         being kept: less memory, more time.
-      jit: whether the step is compiled by XLA.
+      jit: whether the step is compiled by XLA; None is where there is a GPU or a TPU. On a CPU it
+        loses (docs/performance.md).
       steps_per_loop: steps of one call of the device, where log, validation, checkpoint and the
         run's end leave room for so many; for devices that wait for Python between steps.
       log_every, eval_every, checkpoint_every: periods; eval_every None is never.
@@ -209,7 +210,7 @@ class TrainConfig:
     precision: str = "float32"
     max_skipped_steps: int = 20
     rematerialize: bool = False
-    jit: bool = True
+    jit: bool | None = None
     steps_per_loop: int = 1
     log_every: int = 100
     eval_every: int | None = 1000

@@ -40,6 +40,12 @@ class Distribution:
         self.jit_whole = self.num_replicas == 1
         self.jit_parts = not self.jit_whole and (self._local == 1 or self._has("GPU"))
 
+    def jit(self, wanted: bool | None) -> bool:
+        """What `train.jit` means here: None is whether there is a GPU or a TPU."""
+        is_fast = isinstance(self.strategy, tf.distribute.TPUStrategy)
+        is_fast = is_fast or bool(tf.config.list_physical_devices("GPU"))
+        return is_fast if wanted is None else wanted
+
     def _has(self, kind: str) -> bool:
         """Whether replicas lie on devices of this kind."""
         return any(f"device:{kind}" in device for device in self.strategy.extended.worker_devices)

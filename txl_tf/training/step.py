@@ -49,7 +49,9 @@ def make_train_step(
     """
     replica_step = _ReplicaStep(model, optimizer, distribution, config, loss_scale)
 
-    @tf.function(jit_compile=config.train.jit and distribution.jit_whole, autograph=False)
+    @tf.function(
+        jit_compile=distribution.jit(config.train.jit) and distribution.jit_whole, autograph=False
+    )
     def step(batch, memory):
         return _on_all(distribution.strategy, replica_step, batch, memory)
 
@@ -71,7 +73,9 @@ def make_train_loop(
     strategy = distribution.strategy
     replica_step = _ReplicaStep(model, optimizer, distribution, config, loss_scale)
 
-    @tf.function(jit_compile=config.train.jit and distribution.jit_whole, autograph=False)
+    @tf.function(
+        jit_compile=distribution.jit(config.train.jit) and distribution.jit_whole, autograph=False
+    )
     def loop(batches, memory):
         num_steps = len(batches)
         # Through `run` the memory has the form that steps give it, on one replica of several too.
@@ -114,7 +118,7 @@ class _ReplicaStep:
     """What one replica does with its rows."""
 
     def __init__(self, model, optimizer, distribution, config, loss_scale):
-        if config.train.jit and distribution.jit_parts:
+        if distribution.jit(config.train.jit) and distribution.jit_parts:
             self._sums = tf.function(self._sums, jit_compile=True, autograph=False)
         self._model = model
         self._optimizer = optimizer
