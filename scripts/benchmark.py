@@ -26,6 +26,7 @@ word pipeline prepares the same text in `data` (which needs sacremoses there). T
     times_faster              than the first row
     gflops                    10^9 model FLOPs a second, counted as flops.py says
     ceiling, of_ceiling       that of a large matrix product in the same dtype, and the part reached
+    late_over_early           decode: time of token 2,000 over that of token 50
     peak_mb                   train: the most memory of a process that does nothing else
 
 stdout has a table; its last line is one JSON object. Measure on an idle machine.

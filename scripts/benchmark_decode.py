@@ -1,6 +1,9 @@
 """The decode suite: what a token costs that is written after a full memory."""
 
 import contextlib
+import statistics
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,8 +45,21 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
                 contenders.append(_ours(copied, precision, ids))
             cost = flops.inference(model.config, segment_len=1)
             raced = contest.race(contenders, num_rows, cost, options)
-            rows += [{"batch_size": num_rows} | row for row in raced]
+            for row, contender in zip(raced, contenders, strict=True):
+                is_ours = contender.library == contest.OURS
+                late = _late_over_early(contender.call) if is_ours else None
+                rows.append({"batch_size": num_rows} | row | {"late_over_early": late})
     return rows
+
+
+def _late_over_early(call: Callable[[], object]) -> float:
+    """Time of the tokens about number 2,000 over that of those about number 50."""
+    seconds = []
+    for _ in range(2048 // decoding.CHUNK):
+        begun = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - begun)
+    return statistics.median(seconds[60:63]) / statistics.median(seconds[1:4])
 
 
 def _ours(model: TransformerXL, precision: str, ids: np.ndarray) -> contest.Contender:
