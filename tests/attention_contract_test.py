@@ -5,7 +5,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from txl_tf import specs
-from txl_tf.attention import ATTENTION
+from txl_tf.attention import ATTENTION, dense
 from txl_tf.ops.masks import Visibility
 
 SPECS = {"dense": "dense"}
@@ -91,6 +91,22 @@ class DenseAttentionTest(parameterized.TestCase):
         rules = visibility(remembered, attention_span=span)
         found = np.array(core(*arrays, visibility=rules))
         np.testing.assert_allclose(found, by_hand(*arrays, remembered, span), atol=1e-5)
+
+    @parameterized.parameters(1, 2, 3)
+    def test_rows_one_after_another_are_the_same(self, at_once):
+        arrays = inputs(rows=5)
+        documents = np.cumsum(draw(5, 3, seed=9) > 0.5, axis=1).astype("int32")
+        rules = visibility((2, 1, 0, 2, 1), documents=tf.constant(documents), attention_span=3)
+        core = specs.build(ATTENTION, "dense")
+        expected = core(*arrays, visibility=rules)
+        bytes_of_a_row = 4 * 2 * 3 * 5  # heads, queries, keys
+        with absltest.mock.patch.object(dense, "_CACHE", at_once * bytes_of_a_row):
+            found = core(*arrays, visibility=rules)
+            attend = self.enter_context(absltest.mock.patch.object(core, "_attend"))
+            attend.side_effect = lambda *args: args[0]
+            core(*arrays, visibility=rules)
+        self.assertEqual(attend.call_count, -(-5 // at_once))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def by_hand(content, position, keys, values, encodings, remembered, span):

@@ -117,6 +117,26 @@ class KeyValueStateTest(parameterized.TestCase):
         state.refresh()
         np.testing.assert_allclose(state.scores(ids, state.initial(2))[0], expected, atol=1e-5)
 
+    @parameterized.product(kind=tuple(k for k in KINDS if k != "no memory"), rounds=(1, 3))
+    def test_a_loop_of_single_tokens(self, kind, rounds):
+        """Twice round the ring, one row standing still now and then, and then read on."""
+        state = KeyValueState(make_model(kind))
+        past = state.advance(helpers.draw_ids(2, 3), state.initial(2), np.array([3, 1], np.int32))
+        step = tf.function(state.next_scores, autograph=False)
+        for begin in range(0, 12, rounds):
+            looped = state.looped(past, rounds)
+            for i in range(begin, begin + rounds):
+                last = helpers.draw_ids(2, 1, seed=i)
+                real = np.array([1, 1 - i % 2], np.int32)
+                expected, past = state.scores(last, past, real)
+                found, looped = step(last[:, 0], looped, real)
+                read = real == 1
+                np.testing.assert_allclose(found[read], expected[:, 0][read], rtol=0, atol=1e-5)
+            past_again = state.unlooped(looped)
+            following = helpers.draw_ids(2, 4, seed=99)
+            found, _ = state.scores(following, past_again)
+            np.testing.assert_allclose(found, state.scores(following, past)[0], rtol=0, atol=1e-5)
+
     def test_reorder(self):
         state = KeyValueState(make_model())
         before = state.advance(

@@ -1,5 +1,7 @@
 """The position-wise net of the Transformer."""
 
+import functools
+
 import keras
 import tensorflow as tf
 
@@ -56,11 +58,18 @@ class DenseFeedForward(keras.layers.Layer):
         *axes, _ = shape_of(x)
         flat = tf.reshape(x, [-1, self.d_model])  # a product of matrices takes its bias along
         hidden = tf.nn.bias_add(tf.matmul(flat, self.inner_kernel), self.inner_bias)
-        hidden = tf.reshape(_ACTIVATIONS[self.activation](hidden), [*axes, self.d_inner])
-        hidden = dropouts.dropout(hidden, self.dropout, dropout_key, self.site)
+        hidden = self._activate(tf.reshape(hidden, [*axes, self.d_inner]), dropout_key)
         flat = tf.reshape(hidden, [-1, self.d_inner])
         fed = tf.nn.bias_add(tf.matmul(flat, self.outer_kernel), self.outer_bias)
         return tf.reshape(fed, [*axes, self.d_model])
+
+    def _activate(self, x, dropout_key):
+        drop = functools.partial(
+            dropouts.dropout, rate=self.dropout, key=dropout_key, site=self.site
+        )
+        if self.activation == "relu":  # the order is the same to it; the gradient keeps less
+            return tf.nn.relu(drop(x))
+        return drop(_ACTIVATIONS[self.activation](x))
 
     def get_config(self):
         own = ("d_model", "d_inner", "activation", "dropout", "site", "init_std")

@@ -36,7 +36,9 @@ class Decoder:
         self.stop_ids = tuple(stop_ids)
         self.segment_len = segment_len
         self._advance = tf.function(state.advance, autograph=False, reduce_retracing=True)
+        self.enter = tf.function(lambda state: self.state.looped(state, CHUNK), autograph=False)
         self.write = tf.function(self._write, autograph=False)
+        self.leave = tf.function(self.state.unlooped, autograph=False)
 
     def read(self, rows: Sequence[np.ndarray], state):
         """The state after each row has read its ids, which may differ in number."""
@@ -46,6 +48,9 @@ class Decoder:
 
     def _write(self, last, state, finished, seeds, position, count):
         """Writes `count` ids, within the block of CHUNK places that `position` lies in.
+
+        `state` is that of a loop: `enter` makes it, and `leave` what can be read on from. Where
+        rows stand still, each call has to have one of its own.
 
         A finished row stands still: it writes -1, and its state reads nothing.
 
@@ -73,10 +78,10 @@ class Decoder:
         steps, last, state, finished, ids, log_probs = tf.while_loop(
             lambda step, last, state, finished, *_: (step < count) & ~tf.reduce_all(finished),
             write_one,
-            (0, last, self.state.looped(state, CHUNK), finished, ids, log_probs),
+            (0, last, state, finished, ids, log_probs),
             maximum_iterations=CHUNK,
         )
-        return ids.stack(), log_probs.stack(), steps, last, self.state.unlooped(state), finished
+        return ids.stack(), log_probs.stack(), steps, last, state, finished
 
     def _stops(self, ids):
         stops = tf.constant(self.stop_ids, tf.int32, [len(self.stop_ids)])
@@ -104,6 +109,7 @@ class Session:
         self._start_id = start_id
         self._seeds = np.array([[seed, 0]] * batch_size, np.int32)
         self._state = decoder.state.initial(batch_size)
+        self._loop: Any = None  # what has become of the state in writing
         self._last: np.ndarray | None = None  # [B], not yet in the state
         self._finished = np.zeros([batch_size], bool)
         self._written = 0
@@ -120,14 +126,14 @@ class Session:
         lasts = none if self._last is None else self._last[:, np.newaxis]  # [B, 0 or 1]
         unread = [np.concatenate(pair).astype(np.int32) for pair in zip(lasts, rows, strict=True)]
         unread = [row if row.size else np.array([self._start_id]) for row in unread]
-        self._state = self._decoder.read([row[:-1] for row in unread], self._state)
+        self._state = self._decoder.read([row[:-1] for row in unread], self._settled())
         self._last = np.array([row[-1] for row in unread], np.int32)
         self._finished[:] = False
 
     def branch(self, copies: int) -> None:
         """Makes `copies` of each row, side by side: samples 0, 1, ... that share what was read."""
         rows = np.repeat(np.arange(len(self._seeds)), copies)
-        self._state = self._decoder.state.reorder(self._state, rows)
+        self._state = self._decoder.state.reorder(self._settled(), rows)
         self._seeds, self._finished = self._seeds[rows], self._finished[rows]
         self._seeds[:, 1] = np.tile(np.arange(copies), len(rows) // copies)
         self._last = None if self._last is None else self._last[rows]
@@ -142,10 +148,12 @@ class Session:
             self.read(list(np.zeros([len(self._seeds), 0], np.int32)))
         end = self._written + length
         while self._written < end and not self._finished.all():
+            if self._loop is None:
+                self._loop = self._decoder.enter(self._state)
             count = min(end - self._written, CHUNK - self._written % CHUNK)
-            ids, log_probs, steps, last, self._state, finished = self._decoder.write(
+            ids, log_probs, steps, last, self._loop, finished = self._decoder.write(
                 tf.constant(self._last),
-                self._state,
+                self._loop,
                 tf.constant(self._finished),
                 tf.constant(self._seeds),
                 tf.constant(self._written),
@@ -153,9 +161,17 @@ class Session:
             )
             self._last, self._finished = np.array(last), np.array(finished)
             self._written += int(steps)
+            if self._decoder.stop_ids:
+                self._settled()
             yield np.array(ids)[:steps].T, np.array(log_probs)[:steps].T
 
     @property
     def pending(self) -> tuple[Any, Any]:
         """The newest id of each row, [B], and the state before it: where a search goes on."""
-        return self._last, self._state
+        return self._last, self._settled()
+
+    def _settled(self):
+        """The state outside of a loop."""
+        if self._loop is not None:
+            self._state, self._loop = self._decoder.leave(self._loop), None
+        return self._state

@@ -5,6 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.ops.shapes import shape_of
+
 HIDDEN = -1e30  # the score of a hidden key: finite, so that no softmax makes NaN
 
 
@@ -63,9 +65,17 @@ class Visibility:
             seen &= self.documents[:, :, tf.newaxis] == of_key[:, tf.newaxis]
         return seen[:, tf.newaxis]  # [B, 1, T, S]
 
+    def of_rows(self, part):
+        """The rules of some rows, a slice."""
+        documents = None if self.documents is None else self.documents[part]
+        return dataclasses.replace(self, remembered=self.remembered[part], documents=documents)
+
     def by_place(self, scores):
         """Scores of keys that are oldest first, each moved to its key. [B, H, T, S] -> the same."""
-        return scores if self.place is None else tf.roll(scores, self.place + 1, axis=3)
+        if self.place is None:
+            return scores
+        first = shape_of(scores)[3] - 1 - self.place  # of the key in place 0
+        return tf.concat([scores[..., first:], scores[..., :first]], axis=3)
 
     def _of_ring(self, num_keys):
         age = (self.place - tf.range(num_keys)) % num_keys  # [S]: tokens since it was written
