@@ -119,15 +119,15 @@ class KeyValueStateTest(parameterized.TestCase):
 
     @parameterized.product(kind=tuple(k for k in KINDS if k != "no memory"), rounds=(1, 3))
     def test_a_loop_of_single_tokens(self, kind, rounds):
-        """Twice round the ring, one row standing still now and then, and then read on."""
+        """Twice round the ring; one row stands still at the end of each loop, and then reads on."""
         state = KeyValueState(make_model(kind))
         past = state.advance(helpers.draw_ids(2, 3), state.initial(2), np.array([3, 1], np.int32))
         step = tf.function(state.next_scores, autograph=False)
-        for begin in range(0, 12, rounds):
+        for begin in range(0, 24, rounds):
             looped = state.looped(past, rounds)
             for i in range(begin, begin + rounds):
                 last = helpers.draw_ids(2, 1, seed=i)
-                real = np.array([1, 1 - i % 2], np.int32)
+                real = np.array([1, i - begin < rounds // 2], np.int32)
                 expected, past = state.scores(last, past, real)
                 found, looped = step(last[:, 0], looped, real)
                 read = real == 1

@@ -66,7 +66,8 @@ class HiddenState:
     def next_scores(self, last, looped, lengths=None):
         """Scores of what follows one token of each row, [B, V], and the looped state after it.
 
-        Shapes: last [B] int32; lengths [B] int32, 1 or 0 where a row stands still.
+        Shapes: last [B] int32; lengths [B] int32, 1, or 0 where a row stands still, as it then does
+        to the loop's end.
         """
         scores, looped = self.scores(last[:, tf.newaxis], looped, lengths)
         return scores[:, 0], looped

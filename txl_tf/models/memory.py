@@ -33,8 +33,8 @@ class KeyValues(NamedTuple):
 class Ring(NamedTuple):
     """`KeyValues` for a loop that reads token by token, each in the place of the oldest.
 
-    Nothing moves. All rows go round together: one that stands still is written to all the same,
-    but falls behind, and what it wrote since does not count.
+    Nothing moves. All rows go round together: one that stands still, as it then does to the end, is
+    written to all the same, but falls behind, and what it wrote since does not count.
     """
 
     keys: tuple[Any, ...]  # L tensors [B, H, R, K], R > M
