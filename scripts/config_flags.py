@@ -35,7 +35,7 @@ def define_shorthands(fields: Mapping[str, str]) -> None:
     flags.DEFINE_multi_string("set", [], help_text)
     for name, path in fields.items():
         help_text = f"{_describe(path)} The same as --set={path}=..."
-        if _kind(path) is bool:
+        if _kind(path) in (bool, bool | None):
             flags.DEFINE_bool(name, None, help_text)
         else:
             flags.DEFINE_string(name, None, help_text)
