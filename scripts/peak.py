@@ -1,11 +1,11 @@
 """The most memory that some work takes, found in a process of its own."""
 
 import multiprocessing
-import resource
 from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
+import child
 import quiet_start
 
 
@@ -23,9 +23,4 @@ def peak(work: Callable[..., object], *arguments: Any) -> int:
 def _peak_after(work: Callable[..., object], arguments: tuple[Any, ...]) -> int:
     with quiet_start.without_chatter():
         work(*arguments)
-    try:
-        with open("/proc/self/status") as file:  # getrusage counts what the parent held, too
-            told = dict(line.split(":", 1) for line in file)
-        return int(told["VmHWM"].split()[0]) * 1024
-    except OSError:  # no Linux
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return child.peak()
