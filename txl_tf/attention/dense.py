@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.attention.core import AttentionCore, scaled
-from txl_tf.ops import positions
+from txl_tf.ops import device, positions
 from txl_tf.ops.shapes import shape_of
 
 _CACHE = 2**23  # bytes of float32 scores: they are passed over several times
@@ -61,7 +61,7 @@ class DenseAttention(AttentionCore):
 def _rows_at_once(queries, keys):
     """How many rows' scores fit into the cache of a CPU; None is all, or where there is none."""
     size = [*queries.shape[:3], keys.shape[2]]
-    if None in size or any(d.device_type != "CPU" for d in tf.config.list_logical_devices()):
+    if None in size or not device.is_cpu():
         return None
     rows = max(_CACHE // (4 * math.prod(size[1:])), 1)
     return rows if rows < size[0] else None

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.ops import dropout as dropouts
-from txl_tf.ops.shapes import shape_of
+from txl_tf.ops.products import product
 
 _ACTIVATIONS = {"relu": tf.nn.relu, "gelu": tf.nn.gelu}
 
@@ -55,13 +55,8 @@ class DenseFeedForward(keras.layers.Layer):
         )
 
     def call(self, x, *, dropout_key=None):
-        *axes, _ = shape_of(x)
-        flat = tf.reshape(x, [-1, self.d_model])  # a product of matrices takes its bias along
-        hidden = tf.nn.bias_add(tf.matmul(flat, self.inner_kernel), self.inner_bias)
-        hidden = self._activate(tf.reshape(hidden, [*axes, self.d_inner]), dropout_key)
-        flat = tf.reshape(hidden, [-1, self.d_inner])
-        fed = tf.nn.bias_add(tf.matmul(flat, self.outer_kernel), self.outer_bias)
-        return tf.reshape(fed, [*axes, self.d_model])
+        hidden = product(x, self.inner_kernel, self.inner_bias)  # [B, T, F]
+        return product(self._activate(hidden, dropout_key), self.outer_kernel, self.outer_bias)
 
     def _activate(self, x, dropout_key):
         drop = functools.partial(
