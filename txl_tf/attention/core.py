@@ -1,5 +1,7 @@
 """The contract of an attention core."""
 
+import math
+
 import keras
 import tensorflow as tf
 
@@ -44,4 +46,6 @@ class AttentionCore(keras.layers.Layer):
 
 def scaled(queries, scale):
     """Queries times a factor that goes into their scores, rounded once."""
+    if math.frexp(scale)[0] == 0.5:  # a power of two rounds nothing
+        return queries * tf.cast(scale, queries.dtype)
     return tf.cast(tf.cast(queries, tf.float32) * scale, queries.dtype)

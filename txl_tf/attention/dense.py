@@ -31,27 +31,26 @@ class DenseAttention(AttentionCore):
         visibility,
         dropout_key=None,
     ):
+        scale = content_query.shape[-1] ** -0.5
+        by_row = scaled(content_query, scale), scaled(position_query, scale), keys, values
         rows = _rows_at_once(content_query, keys) if dropout_key is None else None
         if rows is None:
-            by_row = content_query, position_query, keys, values
             return self._attend(*by_row, encodings, visibility, dropout_key)
         attended = []
         for first in range(0, content_query.shape[0], rows):
             part = slice(first, first + rows)
-            by_row = (x[part] for x in (content_query, position_query, keys, values))
-            attended.append(self._attend(*by_row, encodings, visibility.of_rows(part), None))
+            of_part = (x[part] for x in by_row)
+            attended.append(self._attend(*of_part, encodings, visibility.of_rows(part), None))
         return tf.concat(attended, axis=0)
 
     def _attend(
         self, content_query, position_query, keys, values, encodings, visibility, dropout_key
     ):
         num_queries, num_keys = shape_of(content_query)[2], shape_of(keys)[2]
-        scale = content_query.shape[-1] ** -0.5
-        content = tf.matmul(scaled(content_query, scale), keys, transpose_b=True)
+        content = tf.matmul(content_query, keys, transpose_b=True)
         scores = tf.cast(content, tf.float32)  # [B, H, T, S]
         if encodings is not None:
-            query = scaled(position_query, scale)
-            position = positions.scores_by_key(query, encodings, num_keys)
+            position = positions.scores_by_key(position_query, encodings, num_keys)
             scores += visibility.by_place(position)
         visible = visibility.dense(num_queries, num_keys)  # [B, 1, T, S]
         weights = self.weigh(scores, visible, dropout_key)  # [B, H, T, S]
