@@ -108,6 +108,32 @@ class DenseAttentionTest(parameterized.TestCase):
         self.assertEqual(attend.call_count, -(-5 // at_once))
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
+    @parameterized.product(memory=(0, 2, 7), span=(None, 2, 9), far=(0, 4), block=(2, 3, 4))
+    def test_queries_in_blocks_are_the_same(self, memory, span, far, block):
+        queries = 8
+        arrays = inputs(queries=queries, keys=memory + queries)
+        arrays[-1] = arrays[-1][:, far:]
+        remembered = (memory, max(memory - 1, 0))
+        core = specs.build(ATTENTION, "dense")
+        with absltest.mock.patch.object(dense, "_BLOCK", block):
+            found = core(*arrays, visibility=visibility(remembered, attention_span=span))
+        np.testing.assert_allclose(found, by_hand(*arrays, remembered, span), atol=1e-5)
+
+    def test_a_block_meets_no_key_that_none_of_it_sees(self):
+        block, rules = visibility(attention_span=5).of_block(slice(4, 6), 8, 10)
+        self.assertEqual(block, slice(2, 8))
+        np.testing.assert_array_equal(rules.remembered, [6, 5])
+
+    def test_documents_are_seen_as_one(self):
+        arrays = inputs(queries=6, keys=8)
+        documents = tf.constant([[0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 1, 1]])
+        rules = visibility(documents=documents)
+        core = specs.build(ATTENTION, "dense")
+        expected = core(*arrays, visibility=rules)
+        with absltest.mock.patch.object(dense, "_BLOCK", 2):
+            found = core(*arrays, visibility=rules)
+        np.testing.assert_array_equal(found, expected)
+
 
 def by_hand(content, position, keys, values, encodings, remembered, span):
     rows, heads, queries, width = content.shape

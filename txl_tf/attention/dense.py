@@ -10,14 +10,17 @@ from txl_tf.ops import device, positions
 from txl_tf.ops.shapes import shape_of
 
 _CACHE = 2**23  # bytes of float32 scores: they are passed over several times
+_BLOCK = 128  # queries that share one stretch of keys: enough for a good product
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class DenseAttention(AttentionCore):
     """Softmax of ((q + u) . k + (q + v) . r) / sqrt(K) over all visible keys (paper, section 3.3).
 
-    Shapes, arguments: those of `AttentionCore`. Time and memory grow with T * S. On a CPU, in
-    inference, rows whose scores do not fit into its cache are worked off one after another.
+    Shapes, arguments: those of `AttentionCore`. Time and memory grow with T * S. In inference, a
+    long segment is worked off in blocks of queries, each with the keys that any of them may see, so
+    that with an `attention_span` the cost of a token does not grow with T; and on a CPU, rows whose
+    scores do not fit into its cache are worked off one after another.
     """
 
     def call(
@@ -32,16 +35,24 @@ class DenseAttention(AttentionCore):
         dropout_key=None,
     ):
         scale = content_query.shape[-1] ** -0.5
-        by_row = scaled(content_query, scale), scaled(position_query, scale), keys, values
-        rows = _rows_at_once(content_query, keys) if dropout_key is None else None
-        if rows is None:
-            return self._attend(*by_row, encodings, visibility, dropout_key)
-        attended = []
-        for first in range(0, content_query.shape[0], rows):
-            part = slice(first, first + rows)
-            of_part = (x[part] for x in by_row)
-            attended.append(self._attend(*of_part, encodings, visibility.of_rows(part), None))
-        return tf.concat(attended, axis=0)
+        queries = scaled(content_query, scale), scaled(position_query, scale)
+        if dropout_key is not None:
+            return self._attend(*queries, keys, values, encodings, visibility, dropout_key)
+        num_queries, num_keys = content_query.shape[2], keys.shape[2]
+        as_one = num_keys is None or visibility.documents is not None
+        blocks = []
+        for block in _cuts(num_queries, None if as_one else _BLOCK):
+            seen, rules = visibility.of_block(block, num_queries, num_keys)
+            parts = [
+                *(_cut(x, block, 2) for x in queries),
+                *(_cut(x, seen, 2) for x in (keys, values)),
+            ]
+            rows = [
+                self._attend(*(_cut(x, row, 0) for x in parts), encodings, rules.of_rows(row), None)
+                for row in _cuts(content_query.shape[0], _rows_at_once(parts[0], parts[2]))
+            ]
+            blocks.append(_join(rows, 0))
+        return _join(blocks, 2)
 
     def _attend(
         self, content_query, position_query, keys, values, encodings, visibility, dropout_key
@@ -57,10 +68,27 @@ class DenseAttention(AttentionCore):
         return tf.matmul(tf.cast(weights, values.dtype), values)
 
 
+_WHOLE = slice(None)
+
+
 def _rows_at_once(queries, keys):
-    """How many rows' scores fit into the cache of a CPU; None is all, or where there is none."""
-    size = [*queries.shape[:3], keys.shape[2]]
+    """How many rows' scores fit into the cache of a CPU; None where that is of no concern."""
+    size = [*queries.shape[1:3], keys.shape[2]]
     if None in size or not device.is_cpu():
         return None
-    rows = max(_CACHE // (4 * math.prod(size[1:])), 1)
-    return rows if rows < size[0] else None
+    return max(_CACHE // (4 * math.prod(size)), 1)
+
+
+def _cuts(size, step):
+    """Slices of `step` that make up `size`; one of all where either is unknown."""
+    if size is None or step is None or size <= step:
+        return [_WHOLE]
+    return [slice(start, min(start + step, size)) for start in range(0, size, step)]
+
+
+def _cut(x, part, axis):
+    return x if part == _WHOLE else x[(_WHOLE,) * axis + (part,)]
+
+
+def _join(parts, axis):
+    return parts[0] if len(parts) == 1 else tf.concat(parts, axis)

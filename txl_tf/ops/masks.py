@@ -65,8 +65,29 @@ class Visibility:
             seen &= self.documents[:, :, tf.newaxis] == of_key[:, tf.newaxis]
         return seen[:, tf.newaxis]  # [B, 1, T, S]
 
+    def of_block(self, block, num_queries, num_keys):
+        """The keys that some queries may see, and the rules between these.
+
+        Args:
+          block: a slice of the T queries.
+          num_queries, num_keys: T and S.
+
+        Returns a slice of the S keys, and a Visibility.
+        """
+        if block == slice(None):
+            return block, self
+        slots = num_keys - num_queries
+        first = 0
+        if self.attention_span is not None:
+            first = max(slots + block.start - self.attention_span + 1, 0)
+        # Tokens of the segment that stand before the block are to it as remembered ones.
+        rules = dataclasses.replace(self, remembered=self.remembered + block.start)
+        return slice(first, slots + block.stop), rules
+
     def of_rows(self, part):
         """The rules of some rows, a slice."""
+        if part == slice(None):
+            return self
         documents = None if self.documents is None else self.documents[part]
         return dataclasses.replace(self, remembered=self.remembered[part], documents=documents)
 

@@ -45,6 +45,8 @@ def scores_by_key(queries, encodings, num_keys):
     """
     b, h, t, _ = shape_of(queries)
     width = shape_of(encodings)[1]
+    if isinstance(width, int) and isinstance(num_keys, int) and width > num_keys:
+        encodings, width = encodings[:, width - num_keys :], num_keys  # no key is as far
     if queries.shape[2] == 1:
         # Nothing has to slide, and all rows meet the encodings in one product.
         rows = tf.transpose(queries[:, :, 0], [1, 0, 2])  # [H, B, K]
