@@ -37,11 +37,11 @@ class ContendersTest(parameterized.TestCase):
         super().setUp()
         self.config = Config(model=helpers.tiny_config(init_std=0.5))
 
-    @parameterized.parameters(False, True)
-    def test_a_window_is_read_after_the_other(self, jit):
+    @parameterized.product(jit=(False, True), skips=(False, True))
+    def test_a_window_is_read_after_the_other(self, jit, skips):
         config = benchmark_speedup.vanilla_config(self.config.model)
         model, text = helpers.loud(TransformerXL(config)), helpers.draw_ids(9)
-        sliding = benchmark_speedup.SlidingWindow(model, text, 6, jit)
+        sliding = benchmark_speedup.SlidingWindow(model, text, 6, jit, skips)
         for start in (0, 1, 2, 0):
             scores, _ = model(text[np.newaxis, start : start + 6])
             np.testing.assert_allclose(sliding(), scores[0, -1], rtol=0, atol=1e-4)
@@ -97,9 +97,11 @@ class ProgramTest(absltest.TestCase):
             self.assertEqual(row.keys(), rows[0].keys())
             self.assertAlmostEqual(row["times_faster"], row["vanilla_ms"] / row["ours_ms"])
             self.assertAlmostEqual(row["of_bound"], row["times_faster"] / row["bound"])
-            for who in ("vanilla", "ours"):
+            self.assertAlmostEqual(row["over_skipping"], row["skipping_ms"] / row["ours_ms"])
+            for who in ("vanilla", "skipping", "ours"):
                 self.assertLessEqual(row[f"{who}_fastest"], row[f"{who}_ms"])
                 self.assertLessEqual(row[f"{who}_ms"], row[f"{who}_slowest"])
+            for who in ("vanilla", "ours"):
                 self.assertBetween(row[f"{who}_of_ceiling"], 0, 1)
 
 
