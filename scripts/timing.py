@@ -25,13 +25,15 @@ class Timing(NamedTuple):
 def race(contenders: Mapping[Name, Callable[[], object]], repeats: int) -> dict[Name, Timing]:
     """Times each contender in `repeats` turns, each after the other in every round.
 
-    A turn calls as often as fills `_LEAST` seconds. The first call of each, which may compile, and
-    a warm-up turn do not count. Where a call returns `Seconds` these are its time.
+    A turn calls as often as fills `_LEAST` seconds. The first call of each, which may compile, a
+    warm-up turn, and the first call of each turn do not count: that one finds caches full of what
+    others left. Where a call returns `Seconds` these are its time.
     """
     calls = {name: _calls_of_a_turn(call) for name, call in contenders.items()}
     seconds: dict[Name, list[float]] = {name: [] for name in contenders}
     for turn in range(repeats + 1):
         for name, call in contenders.items():
+            call()
             found = _time(call, calls[name])
             if turn:
                 seconds[name].append(found)
