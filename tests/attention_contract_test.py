@@ -8,7 +8,7 @@ from txl_tf import specs
 from txl_tf.attention import ATTENTION, dense
 from txl_tf.ops.masks import Visibility
 
-SPECS = {"dense": "dense"}
+SPECS = {"dense": "dense", "topk": "topk(k=2)", "local": "local(window=2)"}
 
 
 def draw(*shape, seed=0):

@@ -59,8 +59,8 @@ class RulesTest(parameterized.TestCase):
             kind(**changes)
 
     def test_layers_repeat_their_specs(self):
-        config = helpers.tiny_config(num_layers=3, attention=("a", "b"))
-        self.assertEqual(config.layer_specs("attention"), ("a", "b", "a"))
+        config = helpers.tiny_config(num_layers=3, attention=("dense", "topk(k=1)"))
+        self.assertEqual(config.layer_specs("attention"), ("dense", "topk(k=1)", "dense"))
 
 
 class OverrideTest(parameterized.TestCase):
@@ -73,10 +73,10 @@ class OverrideTest(parameterized.TestCase):
         ("model.cutoffs=3,7", "model", "cutoffs", (3, 7)),
         ("model.cutoffs=", "model", "cutoffs", ()),
         (
-            "model.attention=local(w=3, d=2),dense",
+            "model.attention=local(window=3, block=2),dense",
             "model",
             "attention",
-            ("local(w=3, d=2)", "dense"),
+            ("local(window=3, block=2)", "dense"),
         ),
         ("model.tie_projections=false,true", "model", "tie_projections", (False, True)),
     )

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from txl_tf import fields
+from txl_tf import fields, kinds
 from txl_tf.fields import check, check_at_least, check_choice
 
 POSITIONS = ("xl", "shaw", "absolute", "absolute_per_layer")
@@ -114,6 +114,8 @@ class TransformerXLConfig:
         self._check_position()
         for field in ("attention", "feed_forward", "tie_projections"):
             check(len(getattr(self, field)) > 0, field, "not be empty", ())
+        kinds.check_specs(kinds.ATTENTION, "attention", self)
+        kinds.check_specs(kinds.FEED_FORWARD, "feed_forward", self)
 
     def _check_position(self) -> None:
         check_choice(self, "position", POSITIONS)
@@ -131,6 +133,11 @@ class TransformerXLConfig:
                 f"mem_len must be 0 for position {self.position}: what is remembered would have "
                 f"the places of an earlier segment, got {self.mem_len}"
             )
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a token sees none behind it: always."""
+        return True
 
     @property
     def embed_dim(self) -> int:

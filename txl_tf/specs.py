@@ -1,6 +1,7 @@
 """Layer specs: short texts such as "local(window=128)" that name a class and its options."""
 
 import ast
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,15 +31,24 @@ def parse(spec: str) -> tuple[str, dict[str, Any]]:
 def build(table: Mapping[str, type], spec: str, **common: Any) -> Any:
     """Makes the object that `spec` names in `table`, with its options and the `common` ones.
 
+    A class lists its options in `OPTIONS`; those of a dataclass are its fields.
+
     Raises:
-      ValueError: the name is not in the table, or its class knows no such option.
+      ValueError: the name is not in the table, its class knows no such option, or needs another.
     """
     name, options = parse(spec)
     if name not in table:
         raise ValueError(f"unknown kind {name!r} in {spec!r}; choose from {', '.join(table)}")
-    known = getattr(table[name], "OPTIONS", ())
+    kind = table[name]
+    of_dataclass = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    known = getattr(kind, "OPTIONS", [field.name for field in of_dataclass])
     for option in options:
         if option not in known:
             choices = f"choose from {', '.join(known)}" if known else "it has none"
             raise ValueError(f"unknown option {option!r} in {spec!r}; {choices}")
+    for field in of_dataclass:
+        if field.default is dataclasses.MISSING and field.name not in options:
+            raise ValueError(
+                f"{field.name} must be given in {spec!r}, as in {name}({field.name}=...)"
+            )
     return table[name](**common, **options)

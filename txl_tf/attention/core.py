@@ -16,7 +16,8 @@ class AttentionCore(keras.layers.Layer):
       content_query, position_query: [B, H, T, K], the segment's queries plus u, and plus v.
       keys, values: [B, H, S, K], of memory and segment, S = M + T.
       encodings: [H, R, K'], projected distances R - 1, ..., 1, 0, and position_query as wide; what
-        is farther scores 0. None where distances have no part in scores.
+        is farther scores 0. Where queries look ahead, of distances N, ..., 0, ..., -N, none missing
+        that counts. None where distances have no part in scores.
       returns [B, H, T, K].
 
     Call arguments by keyword: `visibility` (a `masks.Visibility`) and `dropout_key` (None where
@@ -28,20 +29,37 @@ class AttentionCore(keras.layers.Layer):
     """
 
     OPTIONS: tuple[str, ...] = ()
+    TAKES_INPUT = False  # whether calls get the layer's input too, as `x` [B, T, D]
 
     def __init__(self, *, dropout=0.0, site=0, **kwargs):
         super().__init__(**kwargs)
         self.dropout = dropout
         self.site = site
 
-    def weigh(self, scores, visible, dropout_key):
-        """Softmax over the visible keys, in float32, and dropout. [..., T, S] -> the same."""
+    def build_weights(self, d_model, num_heads, head_dim, init_std):
+        """Makes what weights a core has of its own."""
+
+    @property
+    def reach(self):
+        """The farthest distance at which a key may be seen; None is no limit."""
+        return None
+
+    def softmax(self, scores, visible):
+        """Weights of the visible keys, in float32. [..., T, S], visible alike -> [..., T, S]."""
         # A sum, whose small term all layers share, costs less than a choice for each score.
-        weights = tf.nn.softmax(scores + tf.where(visible, 0.0, masks.HIDDEN))
+        return tf.nn.softmax(self.select(scores + tf.where(visible, 0.0, masks.HIDDEN)))
+
+    def select(self, scores):
+        """Scores of which some are hidden: a hook. [..., T, S] float32 -> the same."""
+        return scores
+
+    def drop(self, weights, dropout_key):
+        """Dropout of weights, drawn row by row. [B, ...] -> the same."""
         return dropouts.dropout(weights, self.dropout, dropout_key, self.site)
 
     def get_config(self):
-        return super().get_config() | {"dropout": self.dropout, "site": self.site}
+        own = ("dropout", "site", *self.OPTIONS)
+        return super().get_config() | {name: getattr(self, name) for name in own}
 
 
 def scaled(queries, scale):

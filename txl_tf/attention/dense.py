@@ -39,7 +39,8 @@ class DenseAttention(AttentionCore):
         if dropout_key is not None:
             return self._attend(*queries, keys, values, encodings, visibility, dropout_key)
         num_queries, num_keys = content_query.shape[2], keys.shape[2]
-        as_one = num_keys is None or visibility.documents is not None
+        is_causal = visibility.lookahead == 0
+        as_one = num_keys is None or visibility.documents is not None or not is_causal
         blocks = []
         for block in _cuts(num_queries, None if as_one else _BLOCK):
             seen, rules = visibility.of_block(block, num_queries, num_keys)
@@ -61,10 +62,11 @@ class DenseAttention(AttentionCore):
         content = tf.matmul(content_query, keys, transpose_b=True)
         scores = tf.cast(content, tf.float32)  # [B, H, T, S]
         if encodings is not None:
-            position = positions.scores_by_key(position_query, encodings, num_keys)
+            later = 0 if visibility.lookahead == 0 else (encodings.shape[1] - 1) // 2
+            position = positions.scores_by_key(position_query, encodings, num_keys, later)
             scores += visibility.by_place(position)
         visible = visibility.dense(num_queries, num_keys)  # [B, 1, T, S]
-        weights = self.weigh(scores, visible, dropout_key)  # [B, H, T, S]
+        weights = self.drop(self.softmax(scores, visible), dropout_key)  # [B, H, T, S]
         return tf.matmul(tf.cast(weights, values.dtype), values)
 
 

@@ -170,8 +170,7 @@ class KeyValueState(HiddenState):
             return self.encodings
 
         def cut():
-            rows = self.encodings[0].shape[1]
-            return [x[:, larger(rows - num_keys, 0) :] for x in self.encodings]
+            return [x[:, larger(x.shape[1] - num_keys, 0) :] for x in self.encodings]
 
         def project():
             return self.model.encodings(num_keys)

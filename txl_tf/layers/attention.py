@@ -74,6 +74,7 @@ class Attention(keras.layers.Layer):
         self._build_positions(size)
         self.output_kernel = self._weight("output_kernel", (*size, self.d_model))
         self._build_biases(size)
+        self.attend.build_weights(self.d_model, *size, self.init_std)
         self.attend.built = True
 
     def _build_positions(self, size):
@@ -121,6 +122,7 @@ class Attention(keras.layers.Layer):
             encodings,
             visibility=visibility,
             dropout_key=dropout_key,
+            **({"x": x} if self.attend.TAKES_INPUT else {}),
         )  # [B, H, T, K]
         return heads.out_of(attended, self.output_kernel)
 

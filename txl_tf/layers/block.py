@@ -7,6 +7,7 @@ from txl_tf.feed_forward import FEED_FORWARD
 from txl_tf.layers.positions import POSITIONS
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import ring
+from txl_tf.ops.shapes import larger, shape_of
 
 SITES = 4  # places of dropout in a block: attention weights, its output, inside the net, its output
 
@@ -118,8 +119,17 @@ class Block(keras.layers.Layer):
         """What attention makes of this layer's inputs. [B, T, D] -> twice [B, H, T, K]."""
         return self.attention.keys_values(self.attention_norm(x) if self.pre_norm else x)
 
-    def encodings(self, distances):
-        """What attention makes of distances, [H, R, K'] or None; see there."""
+    def encodings(self, distances, num_later=0):
+        """What attention makes of distances, [H, R, K'] or None; see there.
+
+        Shapes: distances [R] or [R, D], falling by 1, the last `num_later` below 0; those beyond
+        the core's reach are left out.
+        """
+        reach = self.attention.attend.reach
+        if reach is not None:
+            rows = shape_of(distances)[0]
+            first, last = rows - num_later - 1 - reach, rows - larger(num_later - reach, 0)
+            distances = distances[larger(first, 0) : last]
         return self.attention.encodings(distances)
 
     def call(

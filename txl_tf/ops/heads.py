@@ -1,4 +1,4 @@
-"""Projections into heads and out of them, each one product of two matrices."""
+"""Products of heads: projections into them and out of them, and with what each head has."""
 
 import tensorflow as tf
 
@@ -18,3 +18,18 @@ def out_of(x, kernel):
     b, h, t, k = shape_of(x)
     joined = tf.reshape(tf.transpose(x, [0, 2, 1, 3]), [b, t, h * k])
     return product(joined, tf.reshape(kernel, [-1, kernel.shape[-1]]))
+
+
+def meet(x, rows):
+    """Products with the rows of each head, which are the same for all of the batch.
+
+    Shapes: x [B, H, T, K], rows [H, R, K] -> [B, H, T, R].
+
+    With one head this is a product of two matrices: TensorFlow 2.21's kernel for a CPU (oneDNN)
+    reads beyond the end of an array where all of the second's batch axes are 1 and B is not.
+    """
+    if rows.shape[0] != 1:
+        return tf.matmul(x, rows, transpose_b=True)
+    b, h, t, k = shape_of(x)
+    flat = tf.reshape(x, [-1, k])
+    return tf.reshape(tf.matmul(flat, rows[0], transpose_b=True), [b, h, t, shape_of(rows)[1]])

@@ -17,9 +17,10 @@ class Visibility:
     Keys are M memory slots, newest last, and then the T tokens of the segment. Query i (the
     segment's token i) sees key j where all of these hold:
 
-      * j is not in the future: j <= M + i;
+      * j is not in the future: j <= M + i, or with `lookahead` not too far ahead;
       * j is a token of the segment, or one of the `remembered` newest slots;
       * j is among the `attention_span` keys that end with the query itself;
+      * the distance of i and j, M + i - j, is a multiple of `stride`;
       * j is in the query's document.
 
     M = 2, T = 3, remembered 1, attention_span 3 (# = seen):
@@ -29,13 +30,19 @@ class Visibility:
         query 1  . # # # .
         query 2  . . # # #
 
-    Right padding needs no rule: pads come last, so only pads see them.
+    Right padding needs no rule where nothing looks ahead: pads come last, so only pads see them.
+    Elsewhere they are hidden from all.
 
     Attributes:
       remembered: [B] int32, how many of the newest slots are real.
       documents: [B, T] int32, how many documents have begun in the segment up to each token;
         None where documents do not matter. Memory belongs to document 0.
-      attention_span: most keys a query sees, itself included; None is no limit.
+      attention_span: most keys that a query sees up to itself, itself included; None is no limit.
+      lookahead: how many later tokens a query sees; None is all.
+      lengths: [B] int32, how many of the T are real, where a query looks ahead; None is all.
+      stride: of the distances that count; 1 is all.
+      global_tokens: [B, T] bool, which tokens see all and are seen by all, for cores that know
+        such; others take no notice.
       place: scalar int32, where the keys are a ring that one query is added to: the place of its
         own key; older ones stand before it, cyclically. None is a row, oldest first.
     """
@@ -43,6 +50,10 @@ class Visibility:
     remembered: Any
     documents: Any = None
     attention_span: int | None = None
+    lookahead: int | None = 0
+    lengths: Any = None
+    stride: int = 1
+    global_tokens: Any = None
     place: Any = None
 
     def dense(self, num_queries, num_keys):
@@ -53,20 +64,45 @@ class Visibility:
         if self.place is not None:
             return self._of_ring(num_keys)
         slots = num_keys - num_queries  # M
-        key = tf.range(num_keys)  # [S]
-        distance = slots + tf.range(num_queries)[:, tf.newaxis] - key  # [T, S]
-        seen = distance >= 0
-        if self.attention_span is not None:
-            seen &= distance < self.attention_span
-        real = key >= slots - self.remembered[:, tf.newaxis]  # [B, S]
-        seen = seen & real[:, tf.newaxis]  # [B, T, S]
+        distance = slots + tf.range(num_queries)[:, tf.newaxis] - tf.range(num_keys)  # [T, S]
+        real = self._real(num_queries, num_keys)  # [B, S]
+        seen = self.within(distance) & real[:, tf.newaxis]  # [B, T, S]
         if self.documents is not None:
             of_key = tf.pad(self.documents, [[0, 0], [slots, 0]])  # [B, S]
             seen &= self.documents[:, :, tf.newaxis] == of_key[:, tf.newaxis]
         return seen[:, tf.newaxis]  # [B, 1, T, S]
 
+    def _real(self, num_queries, num_keys):
+        """Which keys are real, [B, S] bool: slots that hold something, tokens that are no pads."""
+        slots, key = num_keys - num_queries, tf.range(num_keys)
+        real = key >= slots - self.remembered[:, tf.newaxis]  # [B, S]
+        if self.lengths is not None:
+            real &= key < slots + self.lengths[:, tf.newaxis]
+        return real
+
+    def marks(self, num_queries, num_keys):
+        """Each key's document, 0 where these do not matter; -1 where it is not real. [B, S] int32.
+
+        A query is marked as the key that it is.
+        """
+        real = self._real(num_queries, num_keys)
+        if self.documents is None:
+            return tf.where(real, 0, -1)
+        slots = num_keys - num_queries
+        return tf.where(real, tf.pad(self.documents, [[0, 0], [slots, 0]]), -1)
+
+    def within(self, distance):
+        """Which distances count, whatever the key. int32 -> bool of the same shape."""
+        nearest = tf.constant(True) if self.lookahead is None else distance >= -self.lookahead
+        seen = tf.broadcast_to(nearest, tf.shape(distance))
+        if self.attention_span is not None:
+            seen &= distance < self.attention_span
+        return seen if self.stride == 1 else seen & (distance % self.stride == 0)
+
     def of_block(self, block, num_queries, num_keys):
         """The keys that some queries may see, and the rules between these.
+
+        Not where queries look ahead, nor where documents matter.
 
         Args:
           block: a slice of the T queries.
@@ -88,8 +124,12 @@ class Visibility:
         """The rules of some rows, a slice."""
         if part == slice(None):
             return self
-        documents = None if self.documents is None else self.documents[part]
-        return dataclasses.replace(self, remembered=self.remembered[part], documents=documents)
+        by_row = {
+            name: getattr(self, name)
+            for name in ("remembered", "documents", "lengths", "global_tokens")
+        }
+        cut = {name: None if x is None else x[part] for name, x in by_row.items()}
+        return dataclasses.replace(self, **cut)
 
     def by_place(self, scores):
         """Scores of keys that are oldest first, each moved to its key. [B, H, T, S] -> the same."""
@@ -100,7 +140,5 @@ class Visibility:
 
     def _of_ring(self, num_keys):
         age = (self.place - tf.range(num_keys)) % num_keys  # [S]: tokens since it was written
-        seen = age <= self.remembered[:, tf.newaxis]  # [B, S]
-        if self.attention_span is not None:
-            seen &= age < self.attention_span
+        seen = self.within(age) & (age <= self.remembered[:, tf.newaxis])  # [B, S]
         return seen[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, S]

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from txl_tf.ops import heads
 from txl_tf.ops.shapes import larger, shape_of
 
 
@@ -23,10 +24,10 @@ def sinusoids(places, width):
     return tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
 
 
-def scores_by_key(queries, encodings, num_keys):
+def scores_by_key(queries, encodings, num_keys, num_later=0):
     """Scores of queries with the encoding of their distance to each key.
 
-    One product gives the scores by distance: column c is that of distance R - 1 - c, whatever the
+    One product gives the scores by distance: column c is that of the c-th distance, whatever the
     query. Query i stands S - T + i places after key 0, so its row has to slide to where that
     distance is its own:
 
@@ -39,14 +40,20 @@ def scores_by_key(queries, encodings, num_keys):
 
     Shapes:
       queries: [B, H, T, K].
-      encodings: [H, R, K], of distances R - 1, ..., 1, 0; what is farther scores 0.
+      encodings: [H, R, K], of falling distances, the last `num_later` below 0; what is farther
+        scores 0.
       num_keys: S; memory, then the T tokens of the segment.
+      num_later: how many distances to later tokens there are: 0 or at least T - 1, and then of all
+        others there is none that no key has, and none missing.
       returns [B, H, T, S] float32.
     """
     b, h, t, _ = shape_of(queries)
-    width = shape_of(encodings)[1]
+    width = shape_of(encodings)[1] - num_later
     if isinstance(width, int) and isinstance(num_keys, int) and width > num_keys:
         encodings, width = encodings[:, width - num_keys :], num_keys  # no key is as far
+    if num_later:
+        scores = heads.meet(queries, encodings)  # [B, H, T, R]
+        return tf.cast(_slide(scores, t - 1, num_keys)[..., :num_keys], tf.float32)
     if queries.shape[2] == 1:
         # Nothing has to slide, and all rows meet the encodings in one product.
         rows = tf.transpose(queries[:, :, 0], [1, 0, 2])  # [H, B, K]
@@ -56,12 +63,57 @@ def scores_by_key(queries, encodings, num_keys):
         has_all = isinstance(num_keys, int) and width == num_keys
         spare = 1 if has_all else t  # columns of zeros
         padded = tf.pad(encodings, [[0, 0], [0, spare], [0, 0]])
-        scores = tf.matmul(queries, padded, transpose_b=True)  # [B, H, T, R + spare]
+        scores = heads.meet(queries, padded)  # [B, H, T, R + spare]
         width += spare - 1
-        flat = tf.reshape(scores, [b, h, t * (width + 1)])
-        flat = tf.slice(flat, [0, 0, t - 1 if has_all else 0], [-1, -1, t * width])
-        scores = tf.reshape(flat, [b, h, t, width])  # of the newest keys
+        scores = _slide(scores, t - 1 if has_all else 0)  # of the newest keys
     return _newest(scores, width, num_keys)
+
+
+def resized(encodings, num_later, earlier, later):
+    """Encodings of the distances earlier - 1, ..., 0, ..., -later: others go, missing ones are 0.
+
+    Shapes: encodings [H, R, K], the last `num_later` of distances below 0; returns
+    [H, earlier + later, K].
+    """
+    found = encodings.shape[1] - num_later
+    encodings = encodings[:, max(found - earlier, 0) : found + min(num_later, later)]
+    missing = [max(earlier - found, 0), max(later - num_later, 0)]
+    return tf.pad(encodings, [[0, 0], missing, [0, 0]]) if any(missing) else encodings
+
+
+def scores_in_blocks(queries, encodings, block, num_keys):
+    """As `scores_by_key`, where each block of queries has keys of its own.
+
+    Shapes:
+      queries: [B, H, n * b, K], n blocks of b.
+      encodings: [H, W + b - 1, K], of all distances that a block's queries and keys have, falling
+        by 1 from that of its last query and its first key.
+      block: b.
+      num_keys: W, keys of a block.
+      returns [B, H, n * b, W] float32.
+    """
+    b, h, t, _ = shape_of(queries)
+    scores = heads.meet(queries, encodings)  # [B, H, n * b, W + b - 1]
+    scores = tf.reshape(scores, [b, h * (t // block), block, -1])  # a row slides in its block
+    scores = _slide(scores, block - 1, num_keys)[..., :num_keys]
+    return tf.cast(tf.reshape(scores, [b, h, t, num_keys]), tf.float32)
+
+
+def _slide(scores, first, num_keys=None):
+    """Row i begins at column `first` - i of its own; what lies before is the end of the row above.
+
+    Shapes: scores [B, H, T, R] -> [B, H, T, R - 1], or wider where that is less than `num_keys`.
+    """
+    b, h, t, columns = shape_of(scores)
+    if num_keys is not None:
+        missing = larger(num_keys + 1 - columns, 0)
+        if not isinstance(missing, int) or missing:
+            scores = tf.pad(scores, [[0, 0], [0, 0], [0, 0], [0, missing]])
+            columns += missing
+    # In a flat array, rows that are one shorter each begin one later.
+    flat = tf.reshape(scores, [b, h, t * columns])
+    flat = tf.slice(flat, [0, 0, first], [-1, -1, t * (columns - 1)])
+    return tf.reshape(flat, [b, h, t, columns - 1])
 
 
 def _newest(scores, width, num_keys):

@@ -1,0 +1,68 @@
+"""The options of kinds: those of the layers, and which combinations a config refuses."""
+
+import dataclasses
+
+from absl.testing import absltest, parameterized
+
+import helpers
+from txl_tf import kinds
+from txl_tf.attention import ATTENTION
+from txl_tf.feed_forward import FEED_FORWARD
+
+
+class TablesTest(parameterized.TestCase):
+    @parameterized.parameters((kinds.ATTENTION, ATTENTION), (kinds.FEED_FORWARD, FEED_FORWARD))
+    def test_a_layer_takes_what_its_kind_declares(self, declared, layers):
+        for name, layer in layers.items():
+            options = [field.name for field in dataclasses.fields(declared[name])]
+            self.assertCountEqual(layer.OPTIONS, options, name)
+
+
+class RulesTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ("topk", r"attention 'topk': k must be given in 'topk', as in topk\(k=...\)"),
+        ("topk(k=0)", r"attention 'topk\(k=0\)': k must be at least 1, got 0"),
+        ("topk(k=1.5)", "k must be a whole number, got 1.5"),
+        ("local", "window must be given"),
+        ("local(window=0)", "window must be at least 1, got 0"),
+        ("local(window=2, block=0)", "block must be at least 1, got 0"),
+        ("local(window=2, k=0)", "k must be at least 1, got 0"),
+        ("local(window=2, dilations=())", r"dilations must be at least 1 each, got \(\)"),
+        ("local(window=2, dilations=(1, 0))", r"dilations must be at least 1 each, got \(1, 0\)"),
+        (
+            "local(window=2, dilations=(1, 2, 3))",
+            r"num_heads must be a multiple of the 3 dilations \(1, 2, 3\), .* got 2",
+        ),
+        ("local(width=2)", r"unknown option 'width' .* choose from window, dilations, block, k"),
+        ("longformer(window=2)", "its global tokens see what follows, so that it is for an Encode"),
+        ("big_bird", "which a memory does not hold, so that it is for an Encoder"),
+        ("sparse", "unknown kind 'sparse' in 'sparse'; choose from dense, topk, local, longformer"),
+    )
+    def test_attention_that_is_refused(self, spec, message):
+        with self.assertRaisesRegex(ValueError, message):
+            helpers.tiny_config(attention=("dense", spec))
+
+    @parameterized.parameters(
+        ("dense(activation='tanh')", "activation must be one of relu, gelu, got 'tanh'"),
+        ("switch", "experts must be given"),
+        ("switch(experts=0)", "experts must be at least 1, got 0"),
+        ("switch(experts=2, capacity_factor=0)", "capacity_factor must be above 0, got 0.0"),
+        ("switch(experts=2, capacity_factor=-1.0)", "capacity_factor must be above 0, got -1.0"),
+        ("switch(experts=2, eval_capacity_factor=0.0)", "eval_capacity_factor must be above 0"),
+        ("switch(experts=2, jitter=1.0)", "jitter must be at least 0 and below 1, got 1.0"),
+        ("switch(experts=2, group='all')", "group must be one of row, batch, got 'all'"),
+        ("switch(experts=2, expert_dropout=1.0)", "expert_dropout must be at least 0 and below 1"),
+    )
+    def test_feed_forward_that_is_refused(self, spec, message):
+        with self.assertRaisesRegex(ValueError, message):
+            helpers.tiny_config(feed_forward=(spec,))
+
+    @parameterized.parameters(
+        "local(window=2, dilations=(1, 2), block=4, k=2)", "topk(k=3)", "local(window=900)"
+    )
+    def test_attention_that_is_taken(self, spec):
+        self.assertEqual(helpers.tiny_config(attention=(spec,)).attention, (spec,))
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,156 @@
+"""The block-local core against dense attention, pair by pair."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+from txl_tf import specs
+from txl_tf.attention import ATTENTION
+from txl_tf.ops.dropout import DropoutKey
+from txl_tf.ops.masks import Visibility
+
+
+def draw(*shape, seed=0):
+    return tf.constant(np.random.default_rng(seed).normal(size=shape), tf.float32)
+
+
+def inputs(rows, queries, memory, heads=4, width=6, later=0):
+    keys = memory + queries
+    return [
+        draw(rows, heads, queries, width, seed=1),
+        draw(rows, heads, queries, width, seed=2),
+        draw(rows, heads, keys, width, seed=3),
+        draw(rows, heads, keys, width, seed=4),
+        draw(heads, keys + later, width, seed=5),
+    ]
+
+
+def oracle(arrays, rules, window, dilations, k=None):
+    """Dense attention in float64, pair by pair masked."""
+    content, position, keys, values, encodings = (np.array(x, np.float64) for x in arrays)
+    rows, heads, queries, width = content.shape
+    num_keys = keys.shape[2]
+    slots = num_keys - queries
+    nonneg = encodings.shape[1] if rules.lookahead == 0 else (encodings.shape[1] + 1) // 2
+    result = np.zeros(content.shape)
+    for b, h, i in np.ndindex(rows, heads, queries):
+        dilation = dilations[h // (heads // len(dilations))]
+        scores, seen = [], []
+        for j in range(num_keys):
+            distance = slots + i - j
+            real = j >= slots - int(rules.remembered[b])
+            if rules.lengths is not None:
+                real &= j < slots + int(rules.lengths[b])
+            if rules.documents is not None:
+                mark = 0 if j < slots else int(rules.documents[b, j - slots])
+                real &= mark == int(rules.documents[b, i])
+            if rules.attention_span is not None:
+                real &= distance < rules.attention_span
+            ahead = 0 if rules.lookahead == 0 else window * dilation
+            if not real or distance % dilation or not -ahead <= distance <= window * dilation:
+                continue
+            score = content[b, h, i] @ keys[b, h, j]
+            score += position[b, h, i] @ encodings[h, nonneg - 1 - distance]
+            scores.append(score / width**0.5)
+            seen.append(values[b, h, j])
+        if not scores:
+            continue
+        scores = np.array(scores)
+        if k is not None and len(scores) > k:
+            scores[scores < np.sort(scores)[-k]] = -np.inf
+        weights = np.exp(scores - scores.max())
+        result[b, h, i] = weights / weights.sum() @ np.array(seen)
+    return result
+
+
+SIZES = (  # queries, memory, window, block
+    (16, 8, 4, 4),
+    (13, 6, 5, 4),
+    (10, 0, 3, 4),
+    (9, 20, 12, 8),
+    (12, 12, 11, 4),
+    (31, 5, 6, None),
+    (17, 3, 1, 1),
+    (40, 7, 2, 2),
+)
+
+
+class LocalAttentionTest(parameterized.TestCase):
+    @parameterized.product(
+        sizes=SIZES, dilations=((1,), (1, 2), (3,), (1, 1, 2, 3)), lookahead=(0, None), k=(None, 2)
+    )
+    def test_equals_dense_attention_by_hand(self, sizes, dilations, lookahead, k):
+        queries, memory, window, block = sizes
+        memory = memory if lookahead == 0 else 0
+        arrays = inputs(2, queries, memory, later=0 if lookahead == 0 else queries - 1)
+        rules = Visibility(
+            remembered=tf.constant([memory, memory // 2]),
+            lookahead=lookahead,
+            lengths=None if lookahead == 0 else tf.constant([queries, queries - 3]),
+        )
+        core = specs.build(ATTENTION, "local", window=window, dilations=dilations, block=block, k=k)
+        found = np.array(core(*arrays, visibility=rules))
+        expected = oracle(arrays, rules, window, dilations, k)
+        real = np.ones(found.shape, bool)
+        if lookahead is None:
+            real[1, :, queries - 3 :] = False  # pads see what they like
+        np.testing.assert_allclose(found[real], expected[real], atol=2e-6)
+
+    @parameterized.product(dilations=((1,), (1, 2)), span=(None, 3))
+    def test_documents_and_a_span(self, dilations, span):
+        arrays = inputs(2, 24, 5)
+        documents = np.cumsum(np.random.default_rng(3).random([2, 24]) > 0.8, axis=1)
+        rules = Visibility(
+            remembered=tf.constant([5, 2]),
+            documents=tf.constant(documents, tf.int32),
+            attention_span=span,
+        )
+        core = specs.build(ATTENTION, "local", window=4, dilations=dilations, block=4)
+        found = np.array(core(*arrays, visibility=rules))
+        np.testing.assert_allclose(found, oracle(arrays, rules, 4, dilations), atol=2e-6)
+
+    @parameterized.product(queries=(1, 2, 5, 64, 200), dilations=((1,), (2,)))
+    def test_takes_the_cheaper_way(self, queries, dilations):
+        core = specs.build(ATTENTION, "local", window=16, dilations=dilations, block=16)
+        plan = core._plan(queries, queries + 40, dilations[0], Visibility(remembered=None))
+        self.assertEqual(plan is None, queries < 64)
+
+    def test_a_ring(self):
+        arrays = inputs(2, 1, 8)
+        rules = Visibility(remembered=tf.constant([8, 3]))
+        core = specs.build(ATTENTION, "local", window=2, dilations=(1, 2))
+        expected = core(*arrays, visibility=rules)
+        turned = [tf.roll(x, 3, axis=2) for x in arrays[2:4]]
+        ring = dataclasses.replace(rules, place=tf.constant(2))
+        found = core(*arrays[:2], *turned, arrays[4], visibility=ring)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+    def test_groups_of_heads_drop_on_their_own(self):
+        core = specs.build(ATTENTION, "local", window=4, dilations=(1, 2), block=4, dropout=0.5)
+        x = tf.ones([1, 4, 32, 6])
+        key = DropoutKey(tf.constant([1, 2]), tf.constant([0]))
+        told = core(
+            x, x, x, x, None, visibility=Visibility(remembered=tf.constant([0])), dropout_key=key
+        )
+        self.assertGreater(np.abs(told[0, 1] - told[0, 3]).max(), 0.1)
+
+    def test_gradients_are_those_of_dense_attention(self):
+        arrays = inputs(1, 23, 6, heads=2)
+        rules = Visibility(remembered=tf.constant([4]))
+        gradients = []
+        for spec in ("local(window=5, block=4)", "dense"):
+            core = specs.build(ATTENTION, spec)
+            narrow = dataclasses.replace(rules, attention_span=6)
+            with tf.GradientTape() as tape:
+                tape.watch(arrays)
+                total = tf.reduce_sum(core(*arrays, visibility=narrow) * draw(1, 2, 23, 6, seed=9))
+            gradients.append(tape.gradient(total, arrays))
+        for found, expected in zip(*gradients, strict=True):
+            scale = np.abs(expected).max()
+            np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * scale)
+
+
+if __name__ == "__main__":
+    absltest.main()

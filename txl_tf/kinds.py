@@ -1,0 +1,183 @@
+"""The options of attention and feed-forward kinds, checked without TensorFlow.
+
+Each class is a row of `ATTENTION` or `FEED_FORWARD` by the name of a spec, its fields the options.
+The layer of that name in `txl_tf.attention.ATTENTION` or `txl_tf.feed_forward.FEED_FORWARD` takes
+the same ones.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from txl_tf import fields, specs
+from txl_tf.fields import check, check_at_least, check_choice
+
+
+class Architecture(Protocol):
+    """What rules of kinds ask of a model's config."""
+
+    num_heads: int
+    mem_len: int
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a token sees none behind it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind without options.
+
+    Raises:
+      ValueError: an option breaks a rule; the message names it and the value.
+    """
+
+    def __post_init__(self) -> None:
+        fields.check_types(self)
+        self._check()
+
+    def _check(self) -> None:
+        """Rules of the options alone."""
+
+    def check_in(self, model: Architecture) -> None:
+        """Rules of the options and the rest of a config.
+
+        Raises:
+          ValueError: one is broken; says why.
+        """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TopK(Kind):
+    """Explicit Sparse; see `txl_tf.attention.topk`."""
+
+    k: int
+
+    def _check(self) -> None:
+        check_at_least(self, 1, "k")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Local(Kind):
+    """A sliding window; see `txl_tf.attention.local`."""
+
+    window: int
+    dilations: tuple[int, ...] = (1,)
+    block: int | None = None
+    k: int | None = None
+
+    def _check(self) -> None:
+        check_at_least(self, 1, "window", "block", "k")
+        check(
+            len(self.dilations) > 0 and min(self.dilations, default=0) >= 1,
+            "dilations",
+            "be at least 1 each",
+            self.dilations,
+        )
+
+    def check_in(self, model: Architecture) -> None:
+        if model.num_heads % len(self.dilations):
+            raise ValueError(
+                f"num_heads must be a multiple of the {len(self.dilations)} dilations "
+                f"{self.dilations}, each of which has as many heads, got {model.num_heads}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Longformer(Local):
+    """A sliding window and global tokens; see `txl_tf.attention.longformer`."""
+
+    max_global_tokens: int = 1
+
+    def _check(self) -> None:
+        super()._check()
+        check_at_least(self, 1, "max_global_tokens")
+
+    def check_in(self, model: Architecture) -> None:
+        super().check_in(model)
+        if model.is_causal:
+            raise ValueError(
+                "its global tokens see what follows, so that it is for an Encoder; take local, "
+                "with the same window and dilations"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BigBird(Kind):
+    """Random, neighbouring and global blocks; see `txl_tf.attention.big_bird`."""
+
+    block: int = 64
+    random_blocks: int = 3
+    seed: int = 0
+
+    def _check(self) -> None:
+        check_at_least(self, 1, "block")
+        check_at_least(self, 0, "random_blocks", "seed")
+
+    def check_in(self, model: Architecture) -> None:
+        if model.is_causal:
+            raise ValueError(
+                "its first and last blocks see, and are seen by, the whole text, which a memory "
+                "does not hold, so that it is for an Encoder; take local"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DenseNet(Kind):
+    """Two projections; see `txl_tf.feed_forward.dense`."""
+
+    activation: str = "relu"
+
+    def _check(self) -> None:
+        check_choice(self, "activation", ("relu", "gelu"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Switch(Kind):
+    """One of several nets for each token; see `txl_tf.feed_forward.switch`."""
+
+    experts: int
+    capacity_factor: float = 1.25
+    eval_capacity_factor: float | None = None
+    group: str = "row"
+    jitter: float = 0.01
+    balance_loss: float = 0.01
+    z_loss: float = 0.0
+    expert_dropout: float | None = None
+    dispatch: str = "gather"
+
+    def _check(self) -> None:
+        check_at_least(self, 1, "experts")
+        for name in ("capacity_factor", "eval_capacity_factor"):
+            value = getattr(self, name)
+            check(value is None or value > 0, name, "be above 0", value)
+        check(0 <= self.jitter < 1, "jitter", "be at least 0 and below 1", self.jitter)
+        check_at_least(self, 0, "balance_loss", "z_loss")
+        if self.expert_dropout is not None:
+            rate = self.expert_dropout
+            check(0 <= rate < 1, "expert_dropout", "be at least 0 and below 1", rate)
+        check_choice(self, "group", ("row", "batch"))
+        check_choice(self, "dispatch", ("gather", "einsum"))
+
+
+ATTENTION: Mapping[str, type[Kind]] = {
+    "dense": Kind,
+    "topk": TopK,
+    "local": Local,
+    "longformer": Longformer,
+    "big_bird": BigBird,
+}
+FEED_FORWARD: Mapping[str, type[Kind]] = {"dense": DenseNet, "switch": Switch}
+
+
+def check_specs(table: Mapping[str, type[Kind]], field: str, model: Any) -> None:
+    """Refuses specs of `model.field` that name no kind, or break its rules.
+
+    Raises:
+      ValueError: one does; names it and the reason.
+    """
+    for spec in dict.fromkeys(getattr(model, field)):
+        try:
+            specs.build(table, spec).check_in(model)
+        except ValueError as error:
+            raise ValueError(f"{field} {spec!r}: {error}") from error
