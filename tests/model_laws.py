@@ -1,0 +1,125 @@
+"""Laws of a causal model with memory, whatever its kinds of position, attention and feed-forward.
+
+A test class takes them in as a mixin, before `parameterized.TestCase`, and names its kinds.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import helpers
+from txl_tf.inference.state import KeyValueState
+from txl_tf.models.transformer_xl import TransformerXL
+
+
+class Laws:
+    """Each test holds every kind to a law.
+
+    Attributes:
+      KINDS: names, of which `make_model(kind, **changes)` makes models without dropout whose
+        memory holds what a token sees.
+      REMEMBERING: those that have a memory.
+      LENGTH: tokens of a text; a multiple of 4.
+    """
+
+    KINDS: tuple[str, ...]
+    REMEMBERING: tuple[str, ...]
+    LENGTH = 12
+
+    def each(self, kinds=None):
+        """(model, ids [2, LENGTH]) of each kind, in a subtest of its name."""
+        for kind in self.KINDS if kinds is None else kinds:
+            with self.subTest(kind):
+                yield self.make_model(kind), helpers.draw_ids(2, self.LENGTH)
+
+    def test_the_future_does_not_leak(self):
+        for model, ids in self.each():
+            before = np.asarray(model(ids)[0])
+            for place in range(self.LENGTH):
+                changed = ids.copy()
+                changed[:, place] = (changed[:, place] + 1) % 11
+                after = np.asarray(model(changed)[0])
+                np.testing.assert_array_equal(after[:, :place], before[:, :place])
+                self.assertGreater(np.abs(after[:, place] - before[:, place]).max(), 1e-3)
+
+    def test_padding_is_not_seen(self):
+        for model, ids in self.each():
+            real = self.LENGTH - 2
+            padded, _ = model(ids, lengths=np.array([self.LENGTH, real], "int32"))
+            alone, _ = model(ids[1:, :real])
+            np.testing.assert_allclose(padded[1:, :real], alone, rtol=0, atol=1e-5)
+
+    def test_documents_are_on_their_own(self):
+        for model, ids in self.each():
+            starts = np.zeros(ids.shape, bool)
+            starts[:, 5] = True
+            whole, _ = model(ids, document_start=starts)
+            alone, _ = model(ids[:, 5:])
+            scale = np.abs(alone).max()
+            np.testing.assert_allclose(whole[:, 5:], alone, rtol=0, atol=1e-5 * scale)
+
+    def test_segments_equal_one_pass(self):
+        for model, ids in self.each(self.REMEMBERING):
+            whole, _ = model(ids)
+            mems, parts = None, []
+            for start in range(0, self.LENGTH, 4):
+                scores, mems = model(ids[:, start : start + 4], mems)
+                parts.append(scores)
+            scale = np.abs(whole).max()
+            parts = tf.concat(parts, axis=1)
+            np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-5 * scale)
+
+    def test_keys_and_values_give_the_same(self):
+        for model, ids in self.each():
+            ids = ids[:, :4]
+            state = KeyValueState(model, segment_len=2)
+            carried, mems = state.initial(2), None
+            for lengths in (np.array([4, 3], "int32"), np.array([2, 4], "int32")):
+                found, carried = state.nll(ids, ids[:, ::-1], carried, lengths)
+                expected, mems = model.nll(ids, ids[:, ::-1], mems, lengths=lengths)
+                np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+    def test_token_by_token_gives_the_same(self):
+        for model, ids in self.each(self.REMEMBERING):
+            whole, _ = model(ids)
+            state = KeyValueState(model, segment_len=4)
+            looped = state.looped(state.initial(2))
+            for place in range(self.LENGTH):  # round the ring, and round again
+                scores, looped = state.next_scores(tf.constant(ids[:, place]), looped)
+                scale = np.abs(whole[:, place]).max()
+                np.testing.assert_allclose(scores, whole[:, place], rtol=0, atol=1e-5 * scale)
+
+    def test_saved_and_loaded(self):
+        for model, ids in self.each():
+            path = helpers.temp_dir(self) / "model.keras"
+            model.save(path)
+            again = keras.models.load_model(path)
+            self.assertEqual(again.config, model.config)
+            np.testing.assert_array_equal(again(ids)[0], model(ids)[0])
+
+    def test_compiled_equals_eager(self):
+        for model, ids in self.each():
+            compiled = tf.function(lambda ids, model=model: model(ids)[0], jit_compile=True)
+            expected = model(ids)[0]
+            scale = np.abs(expected).max()
+            np.testing.assert_allclose(compiled(ids), expected, rtol=0, atol=1e-5 * scale)
+
+    def test_bfloat16(self):
+        for exact, ids in self.each():
+            model = TransformerXL(exact.config, dtype="mixed_bfloat16")
+            for weight, value in zip(model.variables, exact.variables, strict=True):
+                weight.assign(value)
+            expected = np.asarray(exact(ids)[0])
+            self.assertLess(np.abs(model(ids)[0] - expected).mean(), 0.1 * np.abs(expected).mean())
+
+    def test_every_weight_learns(self):
+        for kind in self.KINDS:
+            with self.subTest(kind):
+                model, ids = self.make_model(kind, dropout=0.1), helpers.draw_ids(2, self.LENGTH)
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(model.nll(ids, ids[:, ::-1], training=True)[0])
+                weights = model.trainable_variables
+                gradients = tape.gradient(loss, [weight.value for weight in weights])
+                for weight, gradient in zip(weights, gradients, strict=True):
+                    self.assertIsNotNone(gradient, weight.path)
+                    self.assertGreater(np.abs(tf.convert_to_tensor(gradient)).max(), 0, weight.path)
