@@ -12,6 +12,7 @@ preset where none is given:
     decode  enwik8_base  a token written after a memory of 2,100, 1 row and 8
     speedup enwik8_base  a token by the paper's sliding window against one of ours, by the number
                          of tokens that one sees
+    attention            each kind of attention against dense, by length: time, memory, growth
     growth  small        a token's time, and peak memory, against segment, memory and batch
     data                 preparing and reading text, and whether training waits for it
     edge    tiny         a step of one row by LiteRT, float32 and dynamic int8, against the
@@ -42,6 +43,7 @@ import keras
 import tensorflow as tf
 from absl import flags, logging
 
+import benchmark_attention
 import benchmark_data
 import benchmark_decode
 import benchmark_edge
@@ -68,6 +70,7 @@ _SUITES = {
     "eval": _Suite(benchmark_eval.run, "enwik8_base", benchmark_eval.SETTINGS),
     "decode": _Suite(benchmark_decode.run, "enwik8_base", benchmark_decode.SETTINGS),
     "speedup": _Suite(benchmark_speedup.run, "enwik8_base", benchmark_speedup.SETTINGS),
+    "attention": _Suite(benchmark_attention.run),
     "growth": _Suite(benchmark_growth.run, "small", benchmark_growth.SETTINGS),
     "data": _Suite(benchmark_data.run),
     "edge": _Suite(benchmark_edge.run),
@@ -89,7 +92,7 @@ _PROFILE = flags.DEFINE_string(
 )
 _PRESET = config_flags.define_preset(None)
 config_flags.define_shorthands({"seed": "train.seed"})
-for _module in (benchmark_data, benchmark_growth, benchmark_speedup):
+for _module in (benchmark_attention, benchmark_data, benchmark_growth, benchmark_speedup):
     flags.adopt_module_key_flags(_module)
 
 

@@ -16,7 +16,7 @@ from absl import flags, logging
 
 import model_flags
 from pace import Pace
-from txl_tf import presets
+from txl_tf import kinds, presets
 from txl_tf.data.batches import Batches
 from txl_tf.inference import evaluate
 
@@ -56,6 +56,8 @@ def main(argv: list[str]) -> None:
     )
     batches.metadata.check_vocabulary(loaded.tokenizer.vocab_size, loaded.tokenizer.checksum)
     logging.info("step=%d %s", loaded.step, settings)
+    for note in kinds.notes(loaded.model.config):
+        logging.info(note)
     found = evaluate.evaluate(
         loaded.model,
         batches,

@@ -59,6 +59,11 @@ class ExportTest(parameterized.TestCase):
         dict(tie_embeddings=False, d_embed=4, untie_biases=False),
         dict(pre_norm=True, clamp_len=3, feed_forward=("dense(activation='gelu')",)),
         dict(attention_span=3, segment_len=12),
+        dict(attention=("topk(k=3)",)),
+        dict(attention=("local(window=3, block=2)",), segment_len=12),
+        dict(
+            attention=("local(window=2, dilations=(1, 3), block=1, k=2)", "dense"), segment_len=12
+        ),
     )
     def test_every_model_keeps_its_numbers(self, **changes):
         model, report, found = self.export(held_out=sample(60, seed=1), **changes)

@@ -64,5 +64,18 @@ class RulesTest(parameterized.TestCase):
         self.assertEqual(helpers.tiny_config(attention=(spec,)).attention, (spec,))
 
 
+class NotesTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (("local(window=4)", "dense"), []),
+        (("local(window=5)", "local(window=5)"), [r"local\(window=5\): .* reaches 5 .* holds 4"]),
+        (("local(window=2, dilations=(1, 3))",), ["its window reaches 6 tokens back"]),
+    )
+    def test_windows_beyond_the_memory_are_told(self, attention, expected):
+        found = kinds.notes(helpers.tiny_config(attention=attention))  # mem_len 4
+        self.assertLen(found, len(expected))
+        for note, pattern in zip(found, expected, strict=True):
+            self.assertRegex(note, pattern)
+
+
 if __name__ == "__main__":
     absltest.main()

@@ -13,7 +13,7 @@ from txl_tf.models.transformer_xl import TransformerXL
 
 PAGE = (helpers.ROOT / "docs" / "models.md").read_text("utf-8")
 SCRIPTS = helpers.ROOT / "scripts"
-PUBLISHED = [name for name in presets.names() if name not in ("tiny", "small")]
+PUBLISHED = [name for name in presets.names() if not name.startswith(("tiny", "small"))]
 _HELPERS = ("config_flags", "model_flags")  # modules that define flags of several programs
 
 

@@ -46,6 +46,11 @@ class Kind:
           ValueError: one is broken; says why.
         """
 
+    @property
+    def reach(self) -> int | None:
+        """The farthest distance at which a key may be seen; None is no limit."""
+        return None
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TopK(Kind):
@@ -74,6 +79,10 @@ class Local(Kind):
             "be at least 1 each",
             self.dilations,
         )
+
+    @property
+    def reach(self) -> int:
+        return self.window * max(self.dilations)
 
     def check_in(self, model: Architecture) -> None:
         if model.num_heads % len(self.dilations):
@@ -181,3 +190,16 @@ def check_specs(table: Mapping[str, type[Kind]], field: str, model: Any) -> None
             specs.build(table, spec).check_in(model)
         except ValueError as error:
             raise ValueError(f"{field} {spec!r}: {error}") from error
+
+
+def notes(model: Any) -> list[str]:
+    """What of a valid config may surprise: windows that reach beyond the memory."""
+    found = []
+    for spec in dict.fromkeys(model.attention):
+        reach = specs.build(ATTENTION, spec).reach
+        if reach is not None and reach > model.mem_len:
+            found.append(
+                f"attention {spec}: its window reaches {reach} tokens back, the memory holds "
+                f"{model.mem_len}: the first token of a segment sees {model.mem_len} before it"
+            )
+    return found

@@ -1,4 +1,4 @@
-"""Named configurations: two small ones to start with, and one for each published model.
+"""Named configurations: small ones to start with and compare, and one for each published model.
 
 The published ones follow the scripts of the original TensorFlow code (base: its GPU scripts,
 large: its TPU scripts). Results are the test figures of arXiv 1901.02860.
@@ -62,6 +62,14 @@ _TINY = Config(
     ),
     eval=EvalConfig(batch_size=8),
 )
+
+# What tiny is with other kinds of attention, or of feed-forward in every second layer.
+_KINDS: dict[str, dict[str, Any]] = {
+    "topk": dict(attention=("topk(k=8)",)),
+    "local": dict(attention=("local(window=32)",)),
+    "dilated": dict(attention=("local(window=32)", "local(window=32, dilations=(1, 2))")),
+    "switch": dict(feed_forward=("dense", "switch(experts=4)")),
+}
 
 # About 6M parameters: an evening on a laptop, an hour on a GPU.
 _SMALL = _change(
@@ -270,6 +278,7 @@ _LM1B_LARGE = _change(
 
 _PRESETS = {
     "tiny": _TINY,
+    **{f"tiny_{name}": _change(_TINY, model=change, train={}) for name, change in _KINDS.items()},
     "small": _SMALL,
     "text8_base": _TEXT8_BASE,
     "enwik8_base": _ENWIK8_BASE,

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 from absl import logging
 
+from txl_tf import kinds
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config, EvalConfig
 from txl_tf.data.batches import Batch
@@ -172,6 +173,8 @@ class _Run:
         replicas = self._distribution.num_replicas
         estimate = memory_estimate(self._config, self._model.count_params(), replicas)
         logging.info("memory estimate per replica: %s", estimate)
+        for note in kinds.notes(self._config.model):
+            logging.info(note)
 
     def go_on(self, stop: signals.StopRequest) -> Result:
         """Trains to the end, until `stop` has a name, or until nothing gets better.

@@ -1,0 +1,210 @@
+"""The attention suite: time and memory of each kind of attention against dense, by length.
+
+What is timed is a core alone, one row, two heads of 64: its scores, weights and sums, and their
+gradients, as in training. The projections around it are the same for all.
+
+    dense         every token sees all before it
+    local         itself and 128 before it; also in two groups of heads, every second one
+    longformer    128 before, 128 behind, and 16 global tokens
+    big_bird      blocks of 64: three neighbours, three random ones, the first and the last
+
+The first two have Transformer-XL's positions, the others none. At the shortest length the values
+of local and longformer are held to those of dense attention under the same mask, and big_bird's
+first block, which sees all, to dense attention; tests hold the rest.
+
+    ms, fastest, slowest    of values and gradients
+    us_per_token            microseconds
+    own_mb                  peak memory of a process of its own, without what TensorFlow and the
+                            inputs take; "-" where dense attention would not fit: not run
+    times_faster            than dense at this length
+    of_dense                own memory, as part of dense's
+    growth                  p, where time grows as length^p from 2,048 tokens on (least squares)
+"""
+
+import dataclasses
+import math
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import flags, logging
+
+import contest
+import timing
+from benchmark_options import Options
+from peak import peak
+from txl_tf import specs
+from txl_tf.attention import ATTENTION
+from txl_tf.config import Config
+from txl_tf.ops.dropout import DropoutKey
+from txl_tf.ops.masks import Visibility
+
+_HEADS, _WIDTH, _GLOBALS, _WINDOW = 2, 64, 16, 128
+_SPECS = {
+    "dense": "dense",
+    "local": f"local(window={_WINDOW})",
+    "local, dilated": f"local(window={_WINDOW // 2}, dilations=(1, 2))",
+    "longformer": f"longformer(window={_WINDOW}, max_global_tokens={_GLOBALS})",
+    "big_bird": "big_bird(block=64, random_blocks=3)",
+}
+_TWO_SIDED = ("longformer", "big_bird")
+_GROWS_FROM = 2048
+
+_LENGTHS = flags.DEFINE_multi_integer(
+    "length",
+    [512, 1024, 2048, 4096, 8192, 16384],
+    "Tokens, for --suite=attention. Repeatable.",
+    lower_bound=64,
+)
+
+
+class Point(NamedTuple):
+    """A kind, by its name here, at a length."""
+
+    kind: str
+    length: int
+
+
+class Core:
+    """Values and gradients of a kind on random inputs; the result of a call is its values."""
+
+    def __init__(self, point: Point) -> None:
+        self.rules = _rules(point)
+        shape = [1, _HEADS, point.length, _WIDTH]
+        draw = np.random.default_rng(0).normal
+        self.inputs = [tf.constant(draw(size=shape), tf.float32) for _ in range(4)]
+        self.extra: dict[str, Any] = {}
+        self.encodings = None
+        self.core = specs.build(ATTENTION, _SPECS[point.kind])
+        if point.kind not in _TWO_SIDED:
+            rows = min(point.length, 1 + (self.core.reach or point.length))
+            self.encodings = tf.constant(draw(size=[_HEADS, rows, _WIDTH]), tf.float32)
+        self.core.build_weights(_HEADS * _WIDTH, _HEADS, _WIDTH, 0.02)
+        self.core.built = True
+        if self.core.TAKES_INPUT:
+            x = draw(size=[1, point.length, _HEADS * _WIDTH])
+            self.extra["x"] = tf.constant(x, tf.float32)
+        self._step = tf.function(self._values_and_gradients, autograph=False)
+
+    def __call__(self) -> np.ndarray:
+        values, gradients = self._step()
+        gradients[-1].numpy()
+        return values.numpy()
+
+    def values(self, spec: str | None = None, **changes: Any) -> np.ndarray:
+        """Those of the core itself, or of another that sees by the same or by changed rules."""
+        core = self.core if spec is None else specs.build(ATTENTION, spec)
+        extra = self.extra if spec is None else {}
+        rules = dataclasses.replace(self.rules, **changes)
+        return core(*self.inputs, self.encodings, visibility=rules, **extra).numpy()
+
+    def _values_and_gradients(self):
+        # A key, though nothing is dropped: in training, dense attention keeps all of its scores.
+        key = DropoutKey(tf.constant([0, 0]), tf.constant([0]))
+        with tf.GradientTape() as tape:
+            tape.watch(self.inputs)
+            values = self.core(
+                *self.inputs,
+                self.encodings,
+                visibility=self.rules,
+                dropout_key=key,
+                **self.extra,
+            )
+        return values, tape.gradient(values, self.inputs)
+
+
+def run(config: Config, options: Options) -> list[dict[str, Any]]:
+    """A row for each kind and length.
+
+    Raises:
+      ValueError: a kind computes something else than dense attention under its mask.
+    """
+    del config
+    return measure(options, sorted(set(_LENGTHS.value)))
+
+
+def measure(options: Options, lengths: list[int]) -> list[dict[str, Any]]:
+    """As `run`, at these lengths."""
+    _check(lengths[0])
+    rows = []
+    for length in lengths:
+        points = [Point(kind, length) for kind in _SPECS if kind != "dense" or _fits(length)]
+        logging.info("length=%d: %s", length, ", ".join(point.kind for point in points))
+        at_rest = peak(_inputs_alone, length)
+        own = {point: peak(alone, point) - at_rest for point in points}
+        found = timing.race({point: Core(point) for point in points}, options.repeats)
+        rows += [_row(Point(kind, length), found, own) for kind in _SPECS]
+    for row in rows:
+        row["growth"] = _growth([r for r in rows if r["kind"] == row["kind"]])
+    return rows
+
+
+def alone(point: Point) -> None:
+    """All that a process does whose peak is that of a point."""
+    core = Core(point)
+    for _ in range(2):
+        core()
+
+
+def _inputs_alone(length: int) -> None:
+    """The same without the work: starts TensorFlow and draws the inputs."""
+    Core(Point("local", length))
+
+
+def _rules(point: Point) -> Visibility:
+    nothing = tf.constant([0])
+    if point.kind not in _TWO_SIDED:
+        return Visibility(remembered=nothing)
+    rules = Visibility(remembered=nothing, lookahead=None)
+    if point.kind == "big_bird":
+        return rules
+    apart = max(point.length // _GLOBALS, 1)
+    return dataclasses.replace(rules, global_tokens=tf.range(point.length)[tf.newaxis] % apart == 0)
+
+
+def _check(length: int) -> None:
+    local = Core(Point("local", length))
+    expected = local.values("dense", attention_span=_WINDOW + 1)
+    contest.check("values of local", expected, local.values(), "float32")
+    longformer = Core(Point("longformer", length))
+    without = dict(global_tokens=None)
+    expected = longformer.values("dense", attention_span=_WINDOW + 1, lookahead=_WINDOW, **without)
+    contest.check("values of longformer", expected, longformer.values(**without), "float32")
+    big_bird = Core(Point("big_bird", length))
+    expected, found = big_bird.values("dense"), big_bird.values()
+    contest.check("values of big_bird", expected[:, :, :64], found[:, :, :64], "float32")
+
+
+def _fits(length: int) -> bool:
+    """Whether dense attention leaves memory to others: about six arrays of all scores."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 6 * 4 * _HEADS * length**2 < 0.7 * physical
+
+
+def _row(point: Point, times: dict[Point, timing.Timing], own: dict[Point, int]) -> dict[str, Any]:
+    row: dict[str, Any] = {"kind": point.kind, "length": point.length}
+    names = ("ms", "fastest", "slowest", "us_per_token", "own_mb", "times_faster", "of_dense")
+    if point not in times:
+        return row | dict.fromkeys(names)
+    median, least, most = times[point]
+    dense = Point("dense", point.length)
+    values = (
+        1e3 * median,
+        1e3 * least,
+        1e3 * most,
+        1e6 * median / point.length,
+        own[point] / 1e6,
+        times[dense].median / median if dense in times else None,
+        own[point] / own[dense] if dense in own else None,
+    )
+    return row | dict(zip(names, values, strict=True))
+
+
+def _growth(rows: list[dict[str, Any]]) -> float | None:
+    """The slope of log time over log length; None where fewer than two lengths were run."""
+    measured = [r for r in rows if r["ms"] is not None and r["length"] >= _GROWS_FROM]
+    if len(measured) < 2:
+        return None
+    x, y = ([math.log(r[name]) for r in measured] for name in ("length", "ms"))
+    return float(np.polyfit(x, y, 1)[0])
