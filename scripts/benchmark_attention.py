@@ -5,12 +5,9 @@ gradients, as in training. The projections around it are the same for all.
 
     dense         every token sees all before it
     local         itself and 128 before it; also in two groups of heads, every second one
-    longformer    128 before, 128 behind, and 16 global tokens
-    big_bird      blocks of 64: three neighbours, three random ones, the first and the last
 
-The first two have Transformer-XL's positions, the others none. At the shortest length the values
-of local and longformer are held to those of dense attention under the same mask, and big_bird's
-first block, which sees all, to dense attention; tests hold the rest.
+All have Transformer-XL's positions. At the shortest length the values of local are held to those
+of dense attention under the same mask; tests hold the rest.
 
     ms, fastest, slowest    of values and gradients
     us_per_token            microseconds
@@ -40,15 +37,12 @@ from txl_tf.config import Config
 from txl_tf.ops.dropout import DropoutKey
 from txl_tf.ops.masks import Visibility
 
-_HEADS, _WIDTH, _GLOBALS, _WINDOW = 2, 64, 16, 128
+_HEADS, _WIDTH, _WINDOW = 2, 64, 128
 _SPECS = {
     "dense": "dense",
     "local": f"local(window={_WINDOW})",
     "local, dilated": f"local(window={_WINDOW // 2}, dilations=(1, 2))",
-    "longformer": f"longformer(window={_WINDOW}, max_global_tokens={_GLOBALS})",
-    "big_bird": "big_bird(block=64, random_blocks=3)",
 }
-_TWO_SIDED = ("longformer", "big_bird")
 _GROWS_FROM = 2048
 
 _LENGTHS = flags.DEFINE_multi_integer(
@@ -70,21 +64,13 @@ class Core:
     """Values and gradients of a kind on random inputs; the result of a call is its values."""
 
     def __init__(self, point: Point) -> None:
-        self.rules = _rules(point)
+        self.rules = Visibility(remembered=tf.constant([0]))
         shape = [1, _HEADS, point.length, _WIDTH]
         draw = np.random.default_rng(0).normal
         self.inputs = [tf.constant(draw(size=shape), tf.float32) for _ in range(4)]
-        self.extra: dict[str, Any] = {}
-        self.encodings = None
         self.core = specs.build(ATTENTION, _SPECS[point.kind])
-        if point.kind not in _TWO_SIDED:
-            rows = min(point.length, 1 + (self.core.reach or point.length))
-            self.encodings = tf.constant(draw(size=[_HEADS, rows, _WIDTH]), tf.float32)
-        self.core.build_weights(_HEADS * _WIDTH, _HEADS, _WIDTH, 0.02)
-        self.core.built = True
-        if self.core.TAKES_INPUT:
-            x = draw(size=[1, point.length, _HEADS * _WIDTH])
-            self.extra["x"] = tf.constant(x, tf.float32)
+        rows = min(point.length, 1 + (self.core.reach or point.length))
+        self.encodings = tf.constant(draw(size=[_HEADS, rows, _WIDTH]), tf.float32)
         self._step = tf.function(self._values_and_gradients, autograph=False)
 
     def __call__(self) -> np.ndarray:
@@ -95,9 +81,8 @@ class Core:
     def values(self, spec: str | None = None, **changes: Any) -> np.ndarray:
         """Those of the core itself, or of another that sees by the same or by changed rules."""
         core = self.core if spec is None else specs.build(ATTENTION, spec)
-        extra = self.extra if spec is None else {}
         rules = dataclasses.replace(self.rules, **changes)
-        return core(*self.inputs, self.encodings, visibility=rules, **extra).numpy()
+        return core(*self.inputs, self.encodings, visibility=rules).numpy()
 
     def _values_and_gradients(self):
         # A key, though nothing is dropped: in training, dense attention keeps all of its scores.
@@ -109,7 +94,6 @@ class Core:
                 self.encodings,
                 visibility=self.rules,
                 dropout_key=key,
-                **self.extra,
             )
         return values, tape.gradient(values, self.inputs)
 
@@ -152,28 +136,10 @@ def _inputs_alone(length: int) -> None:
     Core(Point("local", length))
 
 
-def _rules(point: Point) -> Visibility:
-    nothing = tf.constant([0])
-    if point.kind not in _TWO_SIDED:
-        return Visibility(remembered=nothing)
-    rules = Visibility(remembered=nothing, lookahead=None)
-    if point.kind == "big_bird":
-        return rules
-    apart = max(point.length // _GLOBALS, 1)
-    return dataclasses.replace(rules, global_tokens=tf.range(point.length)[tf.newaxis] % apart == 0)
-
-
 def _check(length: int) -> None:
     local = Core(Point("local", length))
     expected = local.values("dense", attention_span=_WINDOW + 1)
     contest.check("values of local", expected, local.values(), "float32")
-    longformer = Core(Point("longformer", length))
-    without = dict(global_tokens=None)
-    expected = longformer.values("dense", attention_span=_WINDOW + 1, lookahead=_WINDOW, **without)
-    contest.check("values of longformer", expected, longformer.values(**without), "float32")
-    big_bird = Core(Point("big_bird", length))
-    expected, found = big_bird.values("dense"), big_bird.values()
-    contest.check("values of big_bird", expected[:, :, :64], found[:, :, :64], "float32")
 
 
 def _fits(length: int) -> bool:

@@ -10,7 +10,7 @@ from txl_tf import specs
 from txl_tf.feed_forward import FEED_FORWARD
 from txl_tf.ops.dropout import DropoutKey
 
-SPECS = {"dense": "dense"}
+SPECS = {"dense": "dense", "switch": "switch(experts=3)"}
 
 
 def make(spec, **kwargs):

@@ -1,5 +1,7 @@
 """The laws of one training step: what its loss means, and that no cut of the rows matters."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -118,7 +120,7 @@ class LossTest(parameterized.TestCase):
         trainee = Trainee()
         before = trainee.weights()
         targets = np.full([ROWS, TOKENS], -1, np.int32)
-        nats, tokens, _, norm, _ = trainee.steps(make_batch(targets=targets))[0]
+        nats, tokens, _, norm, *_ = trainee.steps(make_batch(targets=targets))[0]
         self.assertEqual((nats, tokens, norm), (0.0, 0.0, 0.0))
         self.assertEqual(farthest(trainee.weights(), before), 0.0)
 
@@ -335,12 +337,12 @@ class SkippedStepTest(parameterized.TestCase):
         trainee.steps(make_batch())
         before = self.state(trainee)
         Poisoned.factor.assign(factor)
-        ((nats, _, _, _, skipped),) = trainee.steps(make_batch(seed=1))
+        ((nats, _, _, _, skipped, *_),) = trainee.steps(make_batch(seed=1))
         Poisoned.factor.assign(1.0)
         self.assertFalse(np.isfinite(nats))
         self.assertEqual((skipped, int(trainee.optimizer.iterations)), (1.0, 2))
         self.assertEqual(farthest(self.state(trainee), before), 0.0)
-        ((nats, _, _, _, skipped),) = trainee.steps(make_batch(seed=2))
+        ((nats, _, _, _, skipped, *_),) = trainee.steps(make_batch(seed=2))
         self.assertTrue(np.isfinite(nats))
         self.assertEqual(skipped, 0.0)
         self.assertGreater(farthest(self.state(trainee), before), 1e-3)
@@ -397,8 +399,54 @@ class StrategyTest(absltest.TestCase):
         trainee = Trainee(train_steps=3)
         metrics, _ = trainee.step(make_batch(), trainee.memory)
         names = ("nats", "tokens", "learning_rate", "gradient_norm", "skipped")
+        names += ("dropped", "expert_entropy")
         self.assertEqual(metrics._fields, names)
         self.assertEqual({value.shape.rank for value in metrics}, {0})
+
+
+class ExpertsTest(parameterized.TestCase):
+    CHANGES = dict(
+        num_layers=2,
+        dropout=0.1,
+        feed_forward=("dense", "switch(experts=3, jitter=0.1, balance_loss=0.5, z_loss=0.1)"),
+    )
+
+    def run_steps(self, **options):
+        keras.utils.set_random_seed(1)
+        trainee = Trainee(changes=self.CHANGES, **options)
+        return trainee.steps(*(make_batch(seed) for seed in range(3))), trainee.weights()
+
+    @parameterized.parameters(
+        dict(accumulate_steps=2),
+        dict(compiled=True),
+        dict(compiled=True, jit=True),
+        dict(model_class=functools.partial(TransformerXL, rematerialize=True)),
+        dict(scale=loss_scale.LossScale()),
+    )
+    def test_however_it_is_computed_it_learns_the_same(self, **options):
+        metrics, weights = self.run_steps(**options)
+        expected_metrics, expected = self.run_steps()
+        if not options.get("jit"):  # by whose rounding Adam turns gradients of nothing around
+            self.assertLess(farthest(weights, expected), 1e-4)
+        np.testing.assert_allclose(metrics, expected_metrics, rtol=1e-4)
+
+    def test_tells_how_experts_are_used(self):
+        metrics, _ = self.run_steps()
+        dropped, entropy = metrics[:, 5], metrics[:, 6]
+        self.assertTrue(np.all((dropped >= 0) & (dropped < 1)), dropped)
+        self.assertTrue(np.all((entropy > 0) & (entropy <= 1)), entropy)
+        plain = Trainee().steps(make_batch())
+        np.testing.assert_array_equal(plain[:, 5:], [[-1.0, -1.0]])
+
+    def test_auxiliary_losses_move_the_router_and_are_not_told(self):
+        batch, told = make_batch(), []
+        for factor in (0.0, 100.0):
+            spec = f"switch(experts=3, jitter=0.0, balance_loss={factor})"
+            trainee = Trainee(changes=dict(feed_forward=(spec,)), clip_norm=None)
+            told.append(trainee.steps(batch)[0])
+        without, with_loss = told
+        self.assertEqual(without[0], with_loss[0])  # nats
+        self.assertGreater(with_loss[3], 2 * without[3])  # gradient norm
 
 
 if __name__ == "__main__":

@@ -93,45 +93,6 @@ class Local(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Longformer(Local):
-    """A sliding window and global tokens; see `txl_tf.attention.longformer`."""
-
-    max_global_tokens: int = 1
-
-    def _check(self) -> None:
-        super()._check()
-        check_at_least(self, 1, "max_global_tokens")
-
-    def check_in(self, model: Architecture) -> None:
-        super().check_in(model)
-        if model.is_causal:
-            raise ValueError(
-                "its global tokens see what follows, so that it is for an Encoder; take local, "
-                "with the same window and dilations"
-            )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BigBird(Kind):
-    """Random, neighbouring and global blocks; see `txl_tf.attention.big_bird`."""
-
-    block: int = 64
-    random_blocks: int = 3
-    seed: int = 0
-
-    def _check(self) -> None:
-        check_at_least(self, 1, "block")
-        check_at_least(self, 0, "random_blocks", "seed")
-
-    def check_in(self, model: Architecture) -> None:
-        if model.is_causal:
-            raise ValueError(
-                "its first and last blocks see, and are seen by, the whole text, which a memory "
-                "does not hold, so that it is for an Encoder; take local"
-            )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DenseNet(Kind):
     """Two projections; see `txl_tf.feed_forward.dense`."""
 
@@ -173,8 +134,6 @@ ATTENTION: Mapping[str, type[Kind]] = {
     "dense": Kind,
     "topk": TopK,
     "local": Local,
-    "longformer": Longformer,
-    "big_bird": BigBird,
 }
 FEED_FORWARD: Mapping[str, type[Kind]] = {"dense": DenseNet, "switch": Switch}
 

@@ -27,6 +27,7 @@ class DenseFeedForward(keras.layers.Layer):
     """
 
     OPTIONS = ("activation",)
+    ROUTES = False
 
     def __init__(
         self, *, d_model, d_inner, activation="relu", dropout=0.0, site=0, init_std=0.02, **kwargs

@@ -24,7 +24,8 @@ class Block(keras.layers.Layer):
       past_keys, past_values: [B, H, M, K], `keys_values` of this layer's memory, oldest first.
       encodings: [H, R, K'], `encodings` of the distances, farthest first, or None.
       content_bias, position_bias: [H, K], only where `own_biases` is off.
-      returns [B, T, D], and keys and values of memory and segment, [B, H, S, K] each.
+      returns [B, T, D], and keys and values of memory and segment, [B, H, S, K] each; and where
+        the net routes tokens, [3] of it: its auxiliary loss, and how experts are used.
 
     Args:
       config: the TransformerXLConfig fields that a layer needs, as keywords.
@@ -75,6 +76,7 @@ class Block(keras.layers.Layer):
         self.pre_norm = pre_norm
         self.dropout = dropout
         self.site = site
+        self.routing = None  # of the last call, where the net routes tokens
         self.attention = POSITIONS[position].attention(
             d_model=d_model,
             num_heads=num_heads,
@@ -164,7 +166,8 @@ class Block(keras.layers.Layer):
             self.feed_forward_norm(x) if self.pre_norm else x, dropout_key=dropout_key
         )
         x += dropouts.dropout(fed, self.dropout, dropout_key, self.site + 3)
-        return x if self.pre_norm else self.feed_forward_norm(x), keys, values
+        routing = (self.feed_forward.routing,) if self.feed_forward.ROUTES else ()
+        return x if self.pre_norm else self.feed_forward_norm(x), keys, values, *routing
 
     def get_config(self):
         return super().get_config() | self._own

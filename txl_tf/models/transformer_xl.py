@@ -231,7 +231,9 @@ class TransformerXL(keras.Model):
           returns the residual stream, L + 1 of [B, T, D]; and for each layer keys and values of
             memory and segment, [B, H, S, K] each.
         """
-        biases = () if self.biases is None else (self.biases.content, self.biases.position)
+        # As tensors: the gradient of a layer that is computed again finds no Keras variable.
+        shared = () if self.biases is None else (self.biases.content, self.biases.position)
+        biases = [tf.convert_to_tensor(bias) for bias in shared]
         x = self.embedding(token_ids)
         places = self._places(shape_of(token_ids)[1], lengths)  # [B or 1, T]
         if self._position.at_embedding:
@@ -247,10 +249,22 @@ class TransformerXL(keras.Model):
             if self.rematerialize and dropout_key is not None:
                 run = tf.recompute_grad(run)
             scored = () if distances is None else (distances, *biases)  # it takes tensors alone
-            x, *keys_values = run(x, *past, *scored)
+            x, keys, values, *routing = run(x, *past, *scored)
             states.append(x)
-            joined.append(keys_values)
+            joined.append((keys, values))
+            block.routing = routing[0] if routing else None
+            if routing and dropout_key is not None:
+                block.add_loss(routing[0][0])  # here: what is computed again must not add it again
         return states, joined
+
+    def routing(self):
+        """How experts were used in the last call, over the layers that have some.
+
+        Returns [2] float32: the share of tokens dropped, and the entropy of the experts' shares as
+        a part of the greatest; or None where no layer has experts. Inside a graph, of this graph.
+        """
+        found = [block.routing[1:] for block in self.blocks if block.routing is not None]
+        return tf.reduce_mean(tf.stack(found), axis=0) if found else None
 
     def encodings(self, num_keys, dropout_key=None):
         """What each layer's attention makes of the distances from the newest of S keys.

@@ -37,21 +37,38 @@ def dropout(x, rate, key, site, by_row=True):
         return x
     shape = shape_of(x)
     places = shape[1:] if by_row else shape
+    bits = _bits((_product(places) + 1) // 2, key, site, by_row)  # each is two draws of 16 bits
+    least = _uint32(round(rate * 2**16) << 16)
+    kept = tf.concat([bits >= least, tf.bitwise.left_shift(bits, _uint32(16)) >= least], axis=-1)
+    kept = tf.reshape(kept[..., : _product(places)], shape)
+    return tf.where(kept, x * tf.cast(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))
+
+
+def uniform(shape, key, site):
+    """Numbers of [0, 1), as stateless as a mask: rows draw on their own.
+
+    Shapes: returns `shape`, [B, ...] float32, B the rows of `key`.
+    """
+    bits = _bits(_product(shape[1:]), key, site, by_row=True)
+    # The 24 bits that float32 holds exactly.
+    return tf.reshape(tf.cast(tf.bitwise.right_shift(bits, _uint32(8)), tf.float32), shape) / 2**24
+
+
+def _bits(count, key, site, by_row):
+    """[B, count] uint32, or [count] where all rows share them."""
     bits = tf.random.stateless_uniform(
-        [(_product(places) + 1) // 2],  # each is two draws of 16 bits
+        [count],
         tf.random.fold_in(key.seed, site),
         minval=None,
         maxval=None,
         dtype=tf.uint32,
         alg="philox",
     )
-    if by_row:  # one draw for all rows, scrambled anew for each: cheaper than a draw a row
-        rows = _scramble(tf.bitcast(key.rows, tf.uint32) + tf.constant(0x9E3779B9, tf.uint32))
-        bits = _scramble(tf.bitwise.bitwise_xor(bits, rows[:, tf.newaxis]))  # [B, places / 2]
-    least = _uint32(round(rate * 2**16) << 16)
-    kept = tf.concat([bits >= least, tf.bitwise.left_shift(bits, _uint32(16)) >= least], axis=-1)
-    kept = tf.reshape(kept[..., : _product(places)], shape)
-    return tf.where(kept, x * tf.cast(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))
+    if not by_row:
+        return bits
+    # One draw for all rows, scrambled anew for each: cheaper than a draw a row.
+    rows = _scramble(tf.bitcast(key.rows, tf.uint32) + tf.constant(0x9E3779B9, tf.uint32))
+    return _scramble(tf.bitwise.bitwise_xor(bits, rows[:, tf.newaxis]))
 
 
 def _product(sizes):

@@ -86,6 +86,8 @@ class Journal:
         nats = self._nats / self._tokens if self._tokens else math.nan  # all were skipped
         values = self._measures(nats)
         values |= {"lr": self._last.learning_rate, "gradient_norm": self._last.gradient_norm}
+        if self._last.expert_entropy >= 0:
+            values |= {"dropped": self._last.dropped, "expert_entropy": self._last.expert_entropy}
         if self._skipped:
             values["skipped_steps"] = self._skipped
         kept: dict[str, float] = {"steps": self._steps, "skipped_steps": self._skipped}

@@ -25,6 +25,8 @@ class Metrics(NamedTuple):
     learning_rate: Any
     gradient_norm: Any  # before clipping
     skipped: Any  # 1.0 where loss or gradients were no numbers, and nothing was changed
+    dropped: Any = -1.0  # share of tokens that found their expert full; -1 without experts
+    expert_entropy: Any = -1.0  # of the experts' shares in a group, over the greatest; -1 without
 
 
 def make_train_step(
@@ -137,7 +139,7 @@ class _ReplicaStep:
         num_real = context.all_reduce("SUM", num_real)
         inputs = _Inputs(batch.ids, batch.targets, batch.document_start, rows)
         sums, new_memory = self._sums(inputs, memory, tf.maximum(num_real, 1.0))
-        nats, gradients = context.all_reduce("SUM", sums)
+        nats, use, gradients = context.all_reduce("SUM", sums)
         if self._loss_scale is not None:
             gradients = [gradient / self._loss_scale.factor for gradient in gradients]
         gradients, norm = optimizer_lib.clip(gradients, self._config.train.clip_norm)
@@ -149,21 +151,23 @@ class _ReplicaStep:
         if self._loss_scale is not None:
             self._loss_scale.update(good)
         memory = tf.nest.map_structure(lambda x, y: tf.where(good, x, y), new_memory, memory)
-        return Metrics(nats, num_real, rate, norm, 1.0 - tf.cast(good, tf.float32)), memory
+        skipped = 1.0 - tf.cast(good, tf.float32)
+        return Metrics(nats, num_real, rate, norm, skipped, use[0], use[1]), memory
 
     def _sums(self, inputs, memory, num_real):
-        """([nats, gradients], new memory) of all rows, at once or in parts."""
+        """([nats, use of experts, gradients], new memory) of all rows, at once or in parts."""
 
         def of_part(part, memory):
             return self._gradients(part, memory, num_real)
 
         if self._num_parts == 1:
             return of_part(inputs, memory)
-        zeros = [tf.zeros([]), [tf.zeros(v.shape) for v in self._model.trainable_variables]]
+        gradients = [tf.zeros(v.shape) for v in self._model.trainable_variables]
+        zeros = [tf.zeros([]), tf.zeros([2]), gradients]
         return _in_parts(of_part, self._num_parts, inputs, memory, zeros)
 
     def _gradients(self, inputs, memory, num_real):
-        """([nats, gradients], new memory) of some rows; nats is their share of the mean."""
+        """As `_sums`, of some rows; nats is their share of the mean, and so is the use."""
         model, config = self._model, self._config
         starts = inputs.document_start if config.data.reset_memory_at_documents else None
         seed = tf.stack([config.train.seed, tf.cast(self._optimizer.iterations, tf.int32)])
@@ -177,8 +181,9 @@ class _ReplicaStep:
                 training=True,
             )  # [B, T]
             nats = tf.reduce_sum(nll) / num_real
+            share = 1.0 / (self._num_parts * self._num_replicas)
             auxiliary = tf.add_n([tf.zeros([]), *model.losses])
-            loss = nats + auxiliary / (self._num_parts * self._num_replicas)
+            loss = nats + auxiliary * share
             if self._loss_scale is not None:
                 loss *= self._loss_scale.factor
         gradients = tape.gradient(
@@ -186,8 +191,10 @@ class _ReplicaStep:
             model.trainable_variables,
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
+        routing = model.routing()
+        use = share * (tf.fill([2], -1.0) if routing is None else routing)
         # The gradient of a table may come as rows that repeat: its norm is that of their sums.
-        return [nats, [tf.convert_to_tensor(gradient) for gradient in gradients]], memory
+        return [nats, use, [tf.convert_to_tensor(gradient) for gradient in gradients]], memory
 
 
 class _Inputs(NamedTuple):

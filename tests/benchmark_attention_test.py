@@ -1,0 +1,73 @@
+"""Tests of scripts/benchmark_attention.py: its arithmetic, what it compares, what it refuses."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from absl.testing import absltest, parameterized
+
+import benchmark_attention
+import trained
+from benchmark_attention import Core, Point
+from benchmark_options import Options
+
+KINDS = tuple(benchmark_attention._SPECS)
+
+
+class GrowthTest(parameterized.TestCase):
+    @parameterized.parameters(1.0, 2.0, 0.5)
+    def test_is_the_exponent(self, power):
+        lengths = (512, 1024, 2048, 4096, 8192)
+        rows = [dict(length=n, ms=3.0 * n**power if n >= 2048 else 77.0) for n in lengths]
+        self.assertAlmostEqual(benchmark_attention._growth(rows), power)
+
+    def test_one_length_has_none(self):
+        rows = [dict(length=2048, ms=1.0), dict(length=4096, ms=None)]
+        self.assertIsNone(benchmark_attention._growth(rows))
+
+
+class CoreTest(parameterized.TestCase):
+    @parameterized.parameters(*KINDS)
+    def test_values_of_a_step_are_those_of_the_core(self, kind):
+        core = Core(Point(kind, 512))
+        np.testing.assert_allclose(core(), core.values(), rtol=0, atol=1e-5)
+
+    def test_other_numbers_are_not_timed(self):
+        wrong = {"local": "local(window=127)"}
+        for kind, spec in wrong.items():
+            with (
+                self.subTest(kind),
+                mock.patch.dict(benchmark_attention._SPECS, {kind: spec}),
+                self.assertRaisesRegex(ValueError, f"values of {kind} must be within"),
+            ):
+                benchmark_attention._check(512)
+        benchmark_attention._check(512)
+
+    def test_dense_attention_that_would_not_fit_is_left_out(self):
+        self.assertTrue(benchmark_attention._fits(1024))
+        self.assertFalse(benchmark_attention._fits(2**22))
+
+
+@pytest.mark.slow
+class ProgramTest(absltest.TestCase):
+    def test_rows(self):
+        with mock.patch.object(benchmark_attention, "_fits", lambda length: length < 4096):
+            rows = benchmark_attention.measure(Options(repeats=1), [512, 2048, 4096])
+        self.assertEqual([row["kind"] for row in rows], list(KINDS) * 3)
+        for row in rows:
+            self.assertEqual(row.keys(), rows[0].keys())
+            if row["kind"] == "dense":
+                self.assertEqual(row["ms"] is None, row["length"] == 4096)
+            else:
+                self.assertIsNotNone(row["growth"])
+                self.assertLess(row["fastest"], 1.0001 * row["ms"])
+                self.assertEqual(row["times_faster"] is None, row["length"] == 4096)
+
+    def test_lengths_are_flags(self):
+        stdout, _ = trained.run("benchmark", "--suite=attention", "--repeats=1", "--length=512")
+        rows = trained.last_json(stdout)["rows"]
+        self.assertEqual([(row["kind"], row["length"]) for row in rows], [(k, 512) for k in KINDS])
+
+
+if __name__ == "__main__":
+    absltest.main()

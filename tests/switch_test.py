@@ -1,0 +1,174 @@
+"""The Switch net: the originals' numbers, a loop over tokens, and what the model makes of it."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+import helpers
+import model_laws
+from txl_tf import specs
+from txl_tf.feed_forward import FEED_FORWARD
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.ops.dropout import DropoutKey
+
+GOLDEN = ("cf100", "cf125", "cf200", "token_group", "one_expert")
+KEY = DropoutKey(tf.constant([3, 4]), tf.range(8))
+
+
+def make(width, inner, spec="switch", **options):
+    common = dict(jitter=0.0, balance_loss=1.0) | options
+    net = specs.build(FEED_FORWARD, spec, d_model=width, d_inner=inner, **common)
+    net.build((None, None, width))
+    return net
+
+
+def by_hand(x, router, inner, outer, capacity):
+    """A loop over tokens in float64. x [G, g, D] -> y, share dropped, f [G, E], P [G, E]."""
+    x, router, inner, outer = (np.asarray(a, np.float64) for a in (x, router, inner, outer))
+    experts, y, dropped = router.shape[1], np.zeros(x.shape), 0
+    shares, means = np.zeros([len(x), experts]), np.zeros([len(x), experts])
+    for g, row in enumerate(x):
+        taken = np.zeros(experts, int)
+        for i, token in enumerate(row):
+            chances = np.exp(token @ router - (token @ router).max())
+            chances /= chances.sum()
+            expert = int(chances.argmax())
+            shares[g, expert] += 1 / len(row)
+            means[g] += chances / len(row)
+            taken[expert] += 1
+            if taken[expert] <= capacity:
+                y[g, i] = chances[expert] * np.maximum(token @ inner[expert], 0) @ outer[expert]
+            else:
+                dropped += 1
+    return y, dropped / x[..., 0].size, shares, means
+
+
+class GoldenTest(parameterized.TestCase):
+    @parameterized.product(case=GOLDEN, dispatch=("gather", "einsum"))
+    def test_values_and_gradients(self, case, dispatch):
+        data = np.load(helpers.GOLDEN / f"switch_{case}.npz")
+        x, experts = tf.constant(data["in.x"]), len(data["w.wi"])
+        group = "batch" if case == "token_group" else "row"
+        size = x.shape[0] * x.shape[1] if group == "batch" else x.shape[1]
+        factors = dict(cf100=1.0, cf125=1.25, token_group=1.0)
+        factor = factors.get(case, 2.0)
+        net = make(
+            *data["w.wi"].shape[1:],
+            experts=experts,
+            capacity_factor=factor,
+            dispatch=dispatch,
+            group=group,
+        )
+        names = ("w.router.kernel", "w.wi", "w.wo")
+        for weight, name in zip(net.trainable_variables, names, strict=True):
+            weight.assign(data[name])
+        weights = [weight.value for weight in net.trainable_variables]
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            y = net(x, dropout_key=KEY)
+            loss = tf.reduce_sum(y * data["in.cotangent"]) if "in.cotangent" in data else 0.0
+            balance, dropped = net.routing[0], net.routing[1]
+        self.close(y, data["out.y"], 1e-5)
+        self.close(balance, data["out.aux_loss_paper"], 1e-5)
+        self.assertAlmostEqual(float(dropped), 1 - data["aux.kept"].mean(), places=6)
+        z = make(*data["w.wi"].shape[1:], experts=experts, balance_loss=0.0, z_loss=1.0)
+        for weight, name in zip(z.trainable_variables, names, strict=True):
+            weight.assign(data[name])
+        z(x, dropout_key=KEY)
+        self.close(z.routing[0], data["out.z_loss"], 1e-5)
+        self.assertEqual(size * factor / experts, int(size * factor / experts))
+        if "in.cotangent" not in data:
+            return
+        found = tape.gradient(loss, [x, *weights])
+        for gradient, name in zip(found, ("x", "router.kernel", "wi", "wo"), strict=True):
+            self.close(tf.convert_to_tensor(gradient), data[f"grad.{name}"], 2e-5)
+        found = tape.gradient(balance, [x, weights[0]])
+        self.close(found[0], data["grad.aux_paper.x"], 2e-5)
+        self.close(found[1], data["grad.aux_paper.router.kernel"], 2e-5)
+
+    def close(self, found, expected, tolerance):
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
+
+
+class SwitchTest(parameterized.TestCase):
+    @parameterized.product(
+        shape=((2, 7), (1, 1), (3, 2), (1, 40), (2, 150)),
+        experts=(1, 3, 4),
+        factor=(None, 0.1, 1.0, 1.7),
+        dispatch=("gather", "einsum"),
+    )
+    def test_equals_a_loop_over_tokens(self, shape, experts, factor, dispatch):
+        draw = np.random.default_rng(sum(shape) + experts).normal
+        x = draw(size=[*shape, 6]).astype("float32")
+        net = make(6, 10, experts=experts, eval_capacity_factor=factor, dispatch=dispatch)
+        for weight in net.trainable_variables:
+            weight.assign(draw(size=weight.shape))
+        capacity = shape[1] if factor is None else max(int(shape[1] * factor / experts), 1)
+        expected, dropped, shares, means = by_hand(x, *net.trainable_variables, capacity)
+        for call in (net, tf.function(net, jit_compile=True)):
+            scale = np.abs(expected).max()
+            np.testing.assert_allclose(call(x), expected, rtol=0, atol=1e-5 * scale)
+        net(x)
+        balance = experts * (shares * means).sum(1).mean()
+        np.testing.assert_allclose(net.routing[:2], [balance, dropped], rtol=1e-5, atol=1e-7)
+
+    def test_entropy_tells_how_even_the_use_is(self):
+        net = make(4, 6, experts=4)
+        net.router_kernel.assign(np.eye(4))
+        net(tf.constant(np.eye(4)[np.newaxis] * 5.0, tf.float32))
+        self.assertAlmostEqual(float(net.routing[2]), 1.0, places=5)
+        net(tf.constant(np.eye(4)[np.newaxis, [2, 2, 2, 2]] * 5.0, tf.float32))
+        self.assertAlmostEqual(float(net.routing[2]), 0.0, places=5)
+
+    def test_jitter_moves_the_router_alone_and_each_row_on_its_own(self):
+        key = DropoutKey(tf.constant([3, 4]), tf.range(3))
+        x = np.random.default_rng(0).normal(size=[3, 9, 6]).astype("float32")
+        net = make(6, 10, experts=1, jitter=0.3, capacity_factor=1.0)
+        calm = make(6, 10, experts=1, capacity_factor=1.0)
+        calm.set_weights(net.get_weights())
+        np.testing.assert_array_equal(net(x, dropout_key=key), calm(x, dropout_key=key))
+        jittered = net._jittered(tf.constant(x), key)
+        ratio = jittered.numpy() / x
+        self.assertBetween(ratio.min(), 0.7, 0.75)
+        self.assertBetween(ratio.max(), 1.25, 1.3)
+        self.assertGreater(np.abs(ratio[0] - ratio[1]).max(), 0.1)
+        rows = key._replace(rows=tf.constant([2]))
+        alone = net._jittered(tf.constant(x[2:]), rows)
+        np.testing.assert_array_equal(alone[0], jittered[2])
+
+
+@functools.cache
+def make_model(kind, **changes):
+    sizes = dict(mem_len=12, feed_forward=("dense", f"switch(experts=4, {kind})"))
+    return helpers.loud(TransformerXL(helpers.tiny_config(**sizes | changes)))
+
+
+class ModelTest(model_laws.Laws, parameterized.TestCase):
+    KINDS = REMEMBERING = ("dispatch='gather'", "dispatch='einsum'")
+
+    def make_model(self, kind, **changes):
+        return make_model(kind, **changes)
+
+    def test_auxiliary_losses_count_in_training_alone(self):
+        model = make_model("balance_loss=0.5")
+        ids = helpers.draw_ids(2, 8)
+        model.nll(ids, ids)
+        self.assertEmpty(model.losses)
+        for _ in range(2):  # a call forgets those of the last
+            model.nll(ids, ids, training=True)
+            self.assertLen(model.losses, 1)
+        self.assertGreater(float(model.losses[0]), 0.4)
+        self.assertEqual(model.routing().shape, [2])
+
+    def test_a_model_without_experts_has_no_routing(self):
+        model = TransformerXL(helpers.tiny_config())
+        model.nll(helpers.draw_ids(2, 4), helpers.draw_ids(2, 4), training=True)
+        self.assertIsNone(model.routing())
+        self.assertEmpty(model.losses)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,251 @@
+"""The Switch Transformer's feed-forward: one of several nets for each token."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from txl_tf.ops import dropout as dropouts
+from txl_tf.ops.shapes import shape_of
+
+_TILE = 128  # tokens, at most, that meet one expert at once where none is dropped
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class SwitchFeedForward(keras.layers.Layer):
+    """Top-1 routing over E nets (arXiv 2101.03961): y = p_e relu(x W_e) V_e, e = argmax p.
+
+    p = softmax(x R), in float32 whatever is computed in. In training an expert takes
+    floor(g * capacity_factor / E) tokens of a group of g, at least 1, in time order; those after it
+    get 0, so that the residual passes them unchanged. Outside of training nothing is dropped, so
+    that results depend on no neighbour, unless `eval_capacity_factor` says so.
+
+    Shapes: [B, T, D] -> [B, T, D], hidden width F. The caller drops the result.
+
+    Attributes:
+      routing: of the last call, [3] float32: the auxiliary loss, the share of tokens dropped, and
+        how evenly a group uses the experts: the entropy of their shares over that of equal ones.
+
+    Args:
+      d_model: D.
+      d_inner: F.
+      experts: E.
+      capacity_factor: in training.
+      eval_capacity_factor: outside of it; None drops nothing.
+      group: whose tokens share an expert's capacity: "row", each row's, or "batch", all.
+      jitter: what the router sees in training is multiplied by 1 - jitter to 1 + jitter.
+      balance_loss: factor of E sum f_i P_i in the auxiliary loss, f_i the share of tokens that want
+        expert i, P_i its mean probability; 1 where all are equal.
+      z_loss: factor of the mean squared logsumexp of the router.
+      expert_dropout: rate inside the nets; None is `dropout`.
+      dispatch: how tokens get to experts with a capacity: "gather", by index, or "einsum", by
+        products with ones and zeros, which suit a TPU; the numbers are the same.
+      dropout: rate after the activation.
+      site: the number of that place; see `ops.dropout`.
+      init_std: deviation of the router's initialiser; the experts' is (0.1 / fan-in)^0.5.
+    """
+
+    OPTIONS = (
+        "experts",
+        "capacity_factor",
+        "eval_capacity_factor",
+        "group",
+        "jitter",
+        "balance_loss",
+        "z_loss",
+        "expert_dropout",
+        "dispatch",
+    )
+    ROUTES = True
+
+    def __init__(
+        self,
+        *,
+        d_model,
+        d_inner,
+        experts,
+        capacity_factor=1.25,
+        eval_capacity_factor=None,
+        group="row",
+        jitter=0.01,
+        balance_loss=0.01,
+        z_loss=0.0,
+        expert_dropout=None,
+        dispatch="gather",
+        dropout=0.0,
+        site=0,
+        init_std=0.02,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.d_model = d_model
+        self.d_inner = d_inner
+        self.experts = experts
+        self.capacity_factor = capacity_factor
+        self.eval_capacity_factor = eval_capacity_factor
+        self.group = group
+        self.jitter = jitter
+        self.balance_loss = balance_loss
+        self.z_loss = z_loss
+        self.expert_dropout = expert_dropout
+        self.dispatch = dispatch
+        self.dropout = dropout
+        self.site = site
+        self.init_std = init_std
+        self.routing = None
+
+    def build(self, input_shape):
+        sizes = self.experts, self.d_model, self.d_inner
+        self.router_kernel = self.add_weight(
+            (self.d_model, self.experts),
+            keras.initializers.RandomNormal(stddev=self.init_std),
+            name="router_kernel",
+            autocast=False,
+        )
+        self.inner_kernel = self._kernel("inner_kernel", sizes)
+        self.outer_kernel = self._kernel("outer_kernel", (sizes[0], sizes[2], sizes[1]))
+
+    def _kernel(self, name, shape):
+        deviation = (0.1 / shape[1]) ** 0.5  # the paper's: a small start is a stable one
+        return self.add_weight(
+            shape, keras.initializers.TruncatedNormal(stddev=deviation), name=name
+        )
+
+    def call(self, x, *, dropout_key=None):
+        rows, length, _ = shape_of(x)
+        seen = self._jittered(tf.cast(x, tf.float32), dropout_key)
+        shape = [1, -1] if self.group == "batch" else [rows, length]
+        logits = tf.matmul(tf.reshape(seen, [-1, self.d_model]), self.router_kernel)
+        logits = tf.reshape(logits, [*shape, self.experts])  # [G, g, E]
+        chances = tf.nn.softmax(logits)
+        wanted = tf.one_hot(tf.argmax(chances, axis=-1), self.experts)  # [G, g, E]
+        queue = tf.cumsum(wanted, axis=1)
+        place = tf.cast(tf.reduce_sum(queue * wanted, axis=-1), tf.int32) - 1  # [G, g]
+        expert = tf.argmax(chances, axis=-1, output_type=tf.int32)
+        tokens = tf.reshape(x, [*shape, self.d_model])
+        factor = self.eval_capacity_factor if dropout_key is None else self.capacity_factor
+        if factor is None:
+            found, kept = self._all(tokens, wanted, expert), tf.ones_like(place, tf.bool)
+        else:
+            capacity = self._capacity(shape_of(tokens)[1], factor)
+            kept = place < capacity
+            ways = {"gather": self._gathered, "einsum": self._multiplied}
+            found = ways[self.dispatch](tokens, expert, place, kept, capacity, dropout_key)
+        gate = tf.reduce_max(chances, axis=-1) * tf.cast(kept, tf.float32)  # [G, g]
+        self.routing = self._routing(logits, chances, wanted, kept)
+        return tf.reshape(found * tf.cast(gate, x.dtype)[..., tf.newaxis], [rows, length, -1])
+
+    def _jittered(self, x, dropout_key):
+        if dropout_key is None or not self.jitter:
+            return x
+        seed = tf.random.fold_in(dropout_key.seed, self.site)  # not that of dropout here
+        key = dropout_key._replace(seed=seed)
+        return x * (1.0 + self.jitter * (2.0 * dropouts.uniform(shape_of(x), key, self.site) - 1.0))
+
+    def _capacity(self, size, factor):
+        if isinstance(size, int):
+            return min(max(math.floor(size * factor / self.experts), 1), size)
+        found = tf.cast(tf.floor(tf.cast(size, tf.float32) * factor / self.experts), tf.int32)
+        return tf.minimum(tf.maximum(found, 1), size)
+
+    def _run(self, x, dropout_key=None):
+        """Each expert's net on its own tokens. [G, E, C, D] -> the same."""
+        groups, experts, capacity, width = shape_of(x)
+        x = tf.reshape(tf.transpose(x, [1, 0, 2, 3]), [experts, -1, width])  # [E, G * C, D]
+        hidden = tf.nn.relu(tf.matmul(x, self.inner_kernel))
+        if dropout_key is not None:
+            hidden = tf.reshape(hidden, [experts, groups, capacity, self.d_inner])
+            rate = self.dropout if self.expert_dropout is None else self.expert_dropout
+            hidden = dropouts.dropout(
+                tf.transpose(hidden, [1, 0, 2, 3]),  # groups first: each draws its own
+                rate,
+                dropout_key,
+                self.site,
+                by_row=self.group == "row",
+            )
+            hidden = tf.reshape(tf.transpose(hidden, [1, 0, 2, 3]), [experts, -1, self.d_inner])
+        found = tf.reshape(tf.matmul(hidden, self.outer_kernel), [experts, groups, capacity, width])
+        return tf.transpose(found, [1, 0, 2, 3])
+
+    def _gathered(self, tokens, expert, place, kept, capacity, dropout_key):
+        groups, size, width = shape_of(tokens)
+        slots = self.experts * capacity
+        slot = tf.where(kept, expert * capacity + place, slots)  # [G, g]; the last holds the others
+        numbers = tf.broadcast_to(tf.range(1, size + 1), [groups, size])
+        flat = slot + tf.range(groups)[:, tf.newaxis] * (slots + 1)
+        source = tf.scatter_nd(  # of each slot, the token from 1 on; 0 where it is empty
+            tf.reshape(flat, [-1, 1]), tf.reshape(numbers, [-1]), [groups * (slots + 1)]
+        )
+        source = tf.reshape(source, [groups, slots + 1])[:, :slots]
+        padded = tf.pad(tokens, [[0, 0], [1, 0], [0, 0]])
+        taken = tf.gather(padded, source, batch_dims=1)  # [G, E * C, D]
+        found = self._run(tf.reshape(taken, [groups, self.experts, capacity, width]), dropout_key)
+        found = tf.pad(tf.reshape(found, [groups, slots, width]), [[0, 0], [0, 1], [0, 0]])
+        return tf.gather(found, slot, batch_dims=1)
+
+    def _multiplied(self, tokens, expert, place, kept, capacity, dropout_key):
+        groups, _, width = shape_of(tokens)
+        slots = self.experts * capacity
+        slot = tf.where(kept, expert * capacity + place, -1)
+        dispatch = tf.one_hot(slot, slots, dtype=tokens.dtype)  # [G, g, E * C]; -1 is all zeros
+        taken = tf.matmul(dispatch, tokens, transpose_a=True)
+        found = self._run(tf.reshape(taken, [groups, self.experts, capacity, width]), dropout_key)
+        return tf.matmul(dispatch, tf.reshape(found, [groups, slots, width]))
+
+    def _all(self, tokens, wanted, expert):
+        """What every token's expert makes of it: none is dropped. [G, g, D] -> the same.
+
+        Tokens are sorted by expert, each expert's filled up to whole tiles; a tile meets one
+        expert's weights. So all costs what a plain net does, and at most E tiles more, and shapes
+        do not depend on the choices.
+        """
+        groups, size, width = shape_of(tokens)
+        flat = tf.reshape(tokens, [-1, width])  # [N, D]
+        count = shape_of(flat)[0]
+        expert = tf.reshape(expert, [-1])
+        tile = self._tile(count)
+        if tile == 1:  # few tokens: each fetches its expert
+            found = self._tiles(flat[:, tf.newaxis], expert)
+            return tf.reshape(found, [groups, size, width])
+        wanted = tf.cast(tf.reshape(wanted, [-1, self.experts]), tf.int32)  # [N, E]
+        place = tf.reduce_sum(tf.cumsum(wanted, axis=0) * wanted, axis=1) - 1  # [N]
+        tiles = (tf.reduce_sum(wanted, axis=0) + tile - 1) // tile  # [E]
+        ends = tf.cumsum(tiles)  # [E], in tiles
+        slot = tf.gather((ends - tiles) * tile, expert) + place  # [N]
+        number = -(-count // tile) + self.experts
+        source = tf.scatter_nd(slot[:, tf.newaxis], tf.range(1, count + 1), [number * tile])
+        taken = tf.gather(tf.pad(flat, [[1, 0], [0, 0]]), source)
+        of_tile = tf.reduce_sum(
+            tf.cast(tf.range(number)[:, tf.newaxis] >= ends, tf.int32), axis=1
+        )  # [tiles]; those that are left over go to the last
+        of_tile = tf.minimum(of_tile, self.experts - 1)
+        found = self._tiles(tf.reshape(taken, [number, tile, width]), of_tile)
+        found = tf.gather(tf.reshape(found, [number * tile, width]), slot)
+        return tf.reshape(found, [groups, size, width])
+
+    def _tile(self, count):
+        if not isinstance(count, int):
+            return _TILE
+        if count <= self.experts:
+            return 1
+        return min(max(2 ** int(math.log2(count / self.experts)), 8), _TILE)
+
+    def _tiles(self, x, expert):
+        """Tiles, each by one expert. [n, c, D], [n] int32 -> [n, c, D]."""
+        inner = tf.gather(tf.convert_to_tensor(self.inner_kernel), expert)
+        outer = tf.gather(tf.convert_to_tensor(self.outer_kernel), expert)
+        return tf.matmul(tf.nn.relu(tf.matmul(x, inner)), outer)
+
+    def _routing(self, logits, chances, wanted, kept):
+        shares = tf.stop_gradient(tf.reduce_mean(wanted, axis=1))  # f, [G, E]
+        means = tf.reduce_mean(chances, axis=1)  # P, [G, E]
+        balance = self.experts * tf.reduce_mean(tf.reduce_sum(shares * means, axis=1))
+        z = tf.reduce_mean(tf.square(tf.reduce_logsumexp(logits, axis=-1)))
+        entropies = -tf.reduce_sum(tf.math.xlogy(shares, shares), axis=1)  # [G]
+        entropy = tf.reduce_mean(entropies) / math.log(max(self.experts, 2))
+        dropped = tf.reduce_mean(1.0 - tf.cast(kept, tf.float32))
+        return tf.stack([self.balance_loss * balance + self.z_loss * z, dropped, entropy])
+
+    def get_config(self):
+        own = ("d_model", "d_inner", "dropout", "site", "init_std", *self.OPTIONS)
+        return super().get_config() | {name: getattr(self, name) for name in own}
