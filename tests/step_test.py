@@ -355,10 +355,10 @@ class LossScaleTest(parameterized.TestCase):
         trainee.steps(make_batch())
         before = trainee.weights()
         scale.factor.assign(2.0**30)  # the gradients do not fit into float16
-        self.assertEqual(trainee.steps(make_batch(seed=1))[0][-1], 1.0)
+        self.assertEqual(trainee.steps(make_batch(seed=1))[0][4], 1.0)
         self.assertEqual(float(scale.factor), 2.0**29)
         self.assertEqual(farthest(trainee.weights(), before), 0.0)
-        while trainee.steps(make_batch(seed=1))[0][-1]:
+        while trainee.steps(make_batch(seed=1))[0][4]:
             self.assertGreater(float(scale.factor), 1.0)
         self.assertGreater(farthest(trainee.weights(), before), 1e-6)
 
@@ -385,7 +385,7 @@ class LossScaleTest(parameterized.TestCase):
         exact = Trainee().steps(*batches)[:, 0]
         rough = Trainee(dtype="mixed_float16", scale=loss_scale.LossScale()).steps(*batches)
         np.testing.assert_allclose(rough[:, 0], exact, rtol=0.02)
-        self.assertFalse(rough[:, -1].any())
+        self.assertFalse(rough[:, 4].any())
 
 
 class StrategyTest(absltest.TestCase):
@@ -419,15 +419,13 @@ class ExpertsTest(parameterized.TestCase):
     @parameterized.parameters(
         dict(accumulate_steps=2),
         dict(compiled=True),
-        dict(compiled=True, jit=True),
         dict(model_class=functools.partial(TransformerXL, rematerialize=True)),
         dict(scale=loss_scale.LossScale()),
     )
     def test_however_it_is_computed_it_learns_the_same(self, **options):
         metrics, weights = self.run_steps(**options)
         expected_metrics, expected = self.run_steps()
-        if not options.get("jit"):  # by whose rounding Adam turns gradients of nothing around
-            self.assertLess(farthest(weights, expected), 1e-4)
+        self.assertLess(farthest(weights, expected), 1e-4)
         np.testing.assert_allclose(metrics, expected_metrics, rtol=1e-4)
 
     def test_tells_how_experts_are_used(self):
