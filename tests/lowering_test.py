@@ -106,7 +106,8 @@ class StepsTest(parameterized.TestCase):
         self.check(*small(**options))
 
     def test_every_preset_has_its_cores(self):
-        self.assertCountEqual(lowering.CORES, presets.names())
+        lowered = [name for name in presets.names() if not name.startswith("tiny_")]  # of one size
+        self.assertCountEqual(lowering.CORES, lowered)
         for name, cores in lowering.CORES.items():
             self.assertEqual(presets.preset(name).train.batch_size % cores, 0, name)
 
