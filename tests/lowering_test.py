@@ -25,7 +25,7 @@ OPS = (helpers.ROOT / "tests" / "hlo_ops.txt").read_text("utf-8").split()
 HOST = ("custom-call", "infeed", "outfeed", "send", "send-done", "recv", "recv-done")
 TYPES = ("pred", "bf16", "f32", "s32", "s64", "u32", "u64")
 SMALL = ("tiny", "small")
-LARGE = tuple(name for name in presets.names() if name not in SMALL)
+LARGE = tuple(name for name in lowering.CORES if name not in SMALL)
 
 
 def faults(hlo):
