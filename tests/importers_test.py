@@ -209,7 +209,7 @@ class NamingTest(parameterized.TestCase):
 
 
 class ArchitectureTest(parameterized.TestCase):
-    @parameterized.parameters(*presets.names())
+    @parameterized.parameters(*(n for n in presets.names() if not n.startswith("tiny_")))
     def test_shapes_tell_every_preset(self, name):
         config = presets.preset(name).model
         small = dict(
