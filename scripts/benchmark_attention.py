@@ -46,7 +46,7 @@ _SPECS = {
 _GROWS_FROM = 2048
 
 _LENGTHS = flags.DEFINE_multi_integer(
-    "length",
+    "text_len",
     [512, 1024, 2048, 4096, 8192, 16384],
     "Tokens, for --suite=attention. Repeatable.",
     lower_bound=64,

@@ -64,7 +64,7 @@ class ProgramTest(absltest.TestCase):
                 self.assertEqual(row["times_faster"] is None, row["length"] == 4096)
 
     def test_lengths_are_flags(self):
-        stdout, _ = trained.run("benchmark", "--suite=attention", "--repeats=1", "--length=512")
+        stdout, _ = trained.run("benchmark", "--suite=attention", "--repeats=1", "--text_len=512")
         rows = trained.last_json(stdout)["rows"]
         self.assertEqual([(row["kind"], row["length"]) for row in rows], [(k, 512) for k in KINDS])
 

@@ -72,7 +72,7 @@ _WRONG = [
         ["--precision=half"],
         "flag --precision=half: precision must be one of float32, bfloat16, float16, got 'half'",
     ),
-    (["--preset=huge"], "flag --preset=huge: value should be one of <tiny|small"),
+    (["--preset=huge"], "flag --preset=huge: value should be one of <tiny|tiny_topk"),
 ]
 
 
@@ -136,7 +136,7 @@ class ConfigFlagsTest(parameterized.TestCase):
         told = "--batch_size: Rows of one optimizer step over all replicas."
         self.assertIn(f"{told} The same as --set=train.batch_size=...", text)
         self.assertIn("--beta: Of Adam; epsilon is added to the uncorrected root.", text)
-        self.assertIn("--preset: <tiny|small", text)
+        self.assertIn("--preset: <tiny|tiny_topk", text)
         self.assertIn("--[no]jit", text)
         self.assertIn("--set: A change to the configuration", text)
 
