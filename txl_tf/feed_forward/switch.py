@@ -118,16 +118,15 @@ class SwitchFeedForward(keras.layers.Layer):
         logits = tf.matmul(tf.reshape(seen, [-1, self.d_model]), self.router_kernel)
         logits = tf.reshape(logits, [*shape, self.experts])  # [G, g, E]
         chances = tf.nn.softmax(logits)
-        wanted = tf.one_hot(tf.argmax(chances, axis=-1), self.experts)  # [G, g, E]
-        queue = tf.cumsum(wanted, axis=1)
-        place = tf.cast(tf.reduce_sum(queue * wanted, axis=-1), tf.int32) - 1  # [G, g]
-        expert = tf.argmax(chances, axis=-1, output_type=tf.int32)
+        expert = tf.argmax(chances, axis=-1, output_type=tf.int32)  # [G, g]
+        wanted = tf.one_hot(expert, self.experts)  # [G, g, E]
         tokens = tf.reshape(x, [*shape, self.d_model])
         factor = self.eval_capacity_factor if dropout_key is None else self.capacity_factor
         if factor is None:
-            found, kept = self._all(tokens, wanted, expert), tf.ones_like(place, tf.bool)
+            found, kept = self._all(tokens, wanted, expert), tf.ones_like(expert, tf.bool)
         else:
             capacity = self._capacity(shape_of(tokens)[1], factor)
+            place = _places(wanted)
             kept = place < capacity
             ways = {"gather": self._gathered, "einsum": self._multiplied}
             found = ways[self.dispatch](tokens, expert, place, kept, capacity, dropout_key)
@@ -207,11 +206,11 @@ class SwitchFeedForward(keras.layers.Layer):
         if tile == 1:  # few tokens: each fetches its expert
             found = self._tiles(flat[:, tf.newaxis], expert)
             return tf.reshape(found, [groups, size, width])
-        wanted = tf.cast(tf.reshape(wanted, [-1, self.experts]), tf.int32)  # [N, E]
-        place = tf.reduce_sum(tf.cumsum(wanted, axis=0) * wanted, axis=1) - 1  # [N]
-        tiles = (tf.reduce_sum(wanted, axis=0) + tile - 1) // tile  # [E]
+        wanted = tf.reshape(wanted, [-1, self.experts])  # [N, E]
+        load = tf.cast(tf.reduce_sum(wanted, axis=0), tf.int32)  # [E]
+        tiles = (load + tile - 1) // tile
         ends = tf.cumsum(tiles)  # [E], in tiles
-        slot = tf.gather((ends - tiles) * tile, expert) + place  # [N]
+        slot = tf.gather((ends - tiles) * tile, expert) + _places(wanted)  # [N]
         number = -(-count // tile) + self.experts
         source = tf.scatter_nd(slot[:, tf.newaxis], tf.range(1, count + 1), [number * tile])
         taken = tf.gather(tf.pad(flat, [[1, 0], [0, 0]]), source)
@@ -249,3 +248,9 @@ class SwitchFeedForward(keras.layers.Layer):
     def get_config(self):
         own = ("d_model", "d_inner", "dropout", "site", "init_std", *self.OPTIONS)
         return super().get_config() | {name: getattr(self, name) for name in own}
+
+
+def _places(wanted):
+    """How many tokens before it want the same expert as a token. [..., N, E] -> [..., N] int32."""
+    wanted = tf.cast(wanted, tf.int32)
+    return tf.reduce_sum(tf.cumsum(wanted, axis=-2) * wanted, axis=-1) - 1

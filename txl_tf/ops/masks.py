@@ -93,8 +93,8 @@ class Visibility:
 
     def within(self, distance):
         """Which distances count, whatever the key. int32 -> bool of the same shape."""
-        nearest = tf.constant(True) if self.lookahead is None else distance >= -self.lookahead
-        seen = tf.broadcast_to(nearest, tf.shape(distance))
+        is_open = self.lookahead is None
+        seen = tf.ones_like(distance, tf.bool) if is_open else distance >= -self.lookahead
         if self.attention_span is not None:
             seen &= distance < self.attention_span
         return seen if self.stride == 1 else seen & (distance % self.stride == 0)
