@@ -2,7 +2,9 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+import draw_laws
 from txl_tf.ops import dropout as dropouts
+from txl_tf.ops.dropout import DropoutKey
 
 
 def key(step=5, rows=(0, 1, 2, 3), seed=1):
@@ -53,9 +55,19 @@ class DropoutTest(parameterized.TestCase):
         other = dropouts.dropout(table, 0.5, key(rows=(8, 9)), 1, by_row=False)
         np.testing.assert_array_equal(one, other)
 
-    def test_compiled_is_the_same(self):
-        compiled = tf.function(lambda x: dropouts.dropout(x, 0.25, key(), 3), jit_compile=True)
-        np.testing.assert_array_equal(compiled(ONES), drop(ONES))
+    @parameterized.parameters(
+        lambda key: dropouts.dropout(ONES[:3, :5], 0.25, key, 3),
+        lambda key: dropouts.dropout(ONES[:3, :5], 0.25, key, 3, by_row=False),
+        lambda key: dropouts.dropout(ONES[:3, :5], 0.25, key.fold_in(1), 3),
+        lambda key: dropouts.uniform([3, 7, 2], key, 3),
+    )
+    def test_compiled_is_bit_for_bit_the_same(self, draw):
+        draw_laws.check_compiled(lambda seed: draw(DropoutKey(seed, tf.range(3))))
+
+    def test_parts_of_a_place_draw_on_their_own(self):
+        masks = [dropouts.dropout(ONES, 0.5, key().fold_in(n), 3) for n in (0, 1, 1)]
+        np.testing.assert_array_equal(masks[1], masks[2])
+        self.assertAlmostEqual((masks[0] == masks[1]).numpy().mean(), 0.5, delta=0.03)
 
 
 if __name__ == "__main__":

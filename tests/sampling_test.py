@@ -3,6 +3,7 @@
 import numpy as np
 from absl.testing import absltest, parameterized
 
+import draw_laws
 from txl_tf.inference import sampling
 from txl_tf.inference.sampling import Sampling
 
@@ -119,6 +120,9 @@ class ChancesTest(absltest.TestCase):
         seeds = np.array([[5, 0]], "int32")
         first, second = (np.array(sampling.chances(seeds, block, 8)) for block in (0, 1))
         self.assertGreater(np.abs(first - second).min(), 0.0)
+
+    def test_compiled_is_bit_for_bit_the_same(self):
+        draw_laws.check_compiled(lambda seed: sampling.chances(seed[np.newaxis], 2, 5))
 
     def test_chances_are_even_and_independent(self):
         seeds = np.stack([np.full(500, 7), np.arange(500)], axis=1).astype("int32")

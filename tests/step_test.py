@@ -423,6 +423,13 @@ class ExpertsTest(parameterized.TestCase):
         dict(scale=loss_scale.LossScale()),
     )
     def test_however_it_is_computed_it_learns_the_same(self, **options):
+        self.check_same(**options)
+
+    @pytest.mark.slow
+    def test_by_xla_it_learns_the_same(self):
+        self.check_same(compiled=True, jit=True)
+
+    def check_same(self, **options):
         metrics, weights = self.run_steps(**options)
         expected_metrics, expected = self.run_steps()
         self.assertLess(farthest(weights, expected), 1e-4)

@@ -71,7 +71,7 @@ class LocalAttention(DenseAttention):
         for index, (heads, dilation) in enumerate(groups):
             key = dropout_key
             if key is not None:  # each group with masks of its own
-                key = key._replace(seed=tf.random.fold_in(key.seed, index))
+                key = key.fold_in(index)
             of_group = (x[:, heads] for x in by_head)
             rows = None if encodings is None else encodings[heads]
             attended.append(self._attend_to(*of_group, rows, visibility, key, dilation))

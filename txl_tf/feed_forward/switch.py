@@ -137,8 +137,7 @@ class SwitchFeedForward(keras.layers.Layer):
     def _jittered(self, x, dropout_key):
         if dropout_key is None or not self.jitter:
             return x
-        seed = tf.random.fold_in(dropout_key.seed, self.site)  # not that of dropout here
-        key = dropout_key._replace(seed=seed)
+        key = dropout_key.fold_in(self.site)  # not that of dropout here
         return x * (1.0 + self.jitter * (2.0 * dropouts.uniform(shape_of(x), key, self.site) - 1.0))
 
     def _capacity(self, size, factor):

@@ -4,6 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from txl_tf.ops import draws
 from txl_tf.ops.masks import HIDDEN
 from txl_tf.ops.shapes import shape_of
 
@@ -114,9 +115,7 @@ def chances(seeds, block, size):
     Shapes: seeds [B, 2] int32, block scalar int32 -> [B, size] float32 in [0, 1).
     """
     return tf.map_fn(
-        lambda seed: tf.random.stateless_uniform(
-            [size], tf.random.fold_in(seed, block), alg="philox"
-        ),
+        lambda seed: draws.uniform(draws.fold_in(seed, block), size),
         seeds,
         fn_output_signature=tf.TensorSpec([size], tf.float32),
     )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from txl_tf.ops import draws
 from txl_tf.ops.shapes import shape_of
 
 
@@ -17,6 +18,10 @@ class DropoutKey(NamedTuple):
 
     seed: Any  # [2] int32: the run's seed and the step
     rows: Any  # [B] int32: global numbers of the batch's rows
+
+    def fold_in(self, number):
+        """The key of part `number` of a place, whose masks are its own."""
+        return self._replace(seed=draws.fold_in(self.seed, number))
 
 
 def dropout(x, rate, key, site, by_row=True):
@@ -56,14 +61,7 @@ def uniform(shape, key, site):
 
 def _bits(count, key, site, by_row):
     """[B, count] uint32, or [count] where all rows share them."""
-    bits = tf.random.stateless_uniform(
-        [count],
-        tf.random.fold_in(key.seed, site),
-        minval=None,
-        maxval=None,
-        dtype=tf.uint32,
-        alg="philox",
-    )
+    bits = draws.bits(key.fold_in(site).seed, count)
     if not by_row:
         return bits
     # One draw for all rows, scrambled anew for each: cheaper than a draw a row.
