@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+import draw_laws
 import helpers
 import model_laws
 from txl_tf import specs
@@ -48,9 +49,14 @@ def by_hand(x, router, inner, outer, capacity):
 class GoldenTest(parameterized.TestCase):
     @parameterized.product(case=GOLDEN, dispatch=("gather", "einsum"))
     def test_values_and_gradients(self, case, dispatch):
-        data = np.load(helpers.GOLDEN / f"switch_{case}.npz")
-        x, experts = tf.constant(data["in.x"]), len(data["w.wi"])
+        data = dict(np.load(helpers.GOLDEN / f"switch_{case}.npz"))
         group = "batch" if case == "token_group" else "row"
+        if group == "batch":  # the file's tokens queue row by row, ours time step by time step
+            for name in ("in.x", "out.y"):
+                rows, length, width = data[name].shape
+                queue = data[name].reshape([length, rows, width])
+                data[name] = queue.transpose([1, 0, 2])
+        x, experts = tf.constant(data["in.x"]), len(data["w.wi"])
         size = x.shape[0] * x.shape[1] if group == "batch" else x.shape[1]
         factors = dict(cf100=1.0, cf125=1.25, token_group=1.0)
         factor = factors.get(case, 2.0)
@@ -138,6 +144,79 @@ class SwitchTest(parameterized.TestCase):
         rows = key._replace(rows=tf.constant([2]))
         alone = net._jittered(tf.constant(x[2:]), rows)
         np.testing.assert_array_equal(alone[0], jittered[2])
+
+    def test_jitter_is_the_same_under_xla(self):
+        """A factor that loses no bit: others XLA rounds once, not in product and sum."""
+        net, x = make(6, 10, experts=1, jitter=0.25, site=3), tf.ones([3, 2, 6])
+        draw_laws.check_compiled(lambda seed: net._jittered(x, DropoutKey(seed, tf.range(3))))
+
+    def test_of_equals_the_first_is_chosen_and_alone_moves(self):
+        net = make(6, 10, experts=3)
+        net.router_kernel.assign(tf.zeros([6, 3]))  # every chance is 1 / 3
+        x = np.random.default_rng(0).normal(size=[1, 4, 6]).astype("float32")
+        with tf.GradientTape(persistent=True) as tape:
+            total = tf.reduce_sum(net(x))
+        inner, outer = (np.array(kernel[0]) for kernel in (net.inner_kernel, net.outer_kernel))
+        made = (np.maximum(x[0] @ inner, 0) @ outer).sum(-1)  # [T]
+        self.assertAlmostEqual(float(total), made.sum() / 3, places=5)
+        # Of p_0 by the logits: p_0 (1 - p_0), -p_0 p_1 and -p_0 p_2.
+        expected = (x[0].T @ made)[:, np.newaxis] * np.array([2.0, -1.0, -1.0]) / 9
+        found = tape.gradient(total, net.router_kernel)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        for kernel in (net.inner_kernel, net.outer_kernel):
+            gradient = np.array(tf.convert_to_tensor(tape.gradient(total, kernel)))
+            np.testing.assert_array_equal(gradient.any(axis=(1, 2)), [True, False, False])
+
+
+@functools.cache
+def make_crowded(**options):
+    """With room for half of the tokens, if they spread evenly over the experts."""
+    net = make(6, 10, experts=3, capacity_factor=0.5, group="batch", **options)
+    for index, weight in enumerate(net.trainable_variables):
+        weight.assign(np.random.default_rng(index).normal(size=weight.shape))
+    return net
+
+
+X = np.random.default_rng(7).normal(size=[3, 8, 6]).astype("float32")
+
+
+class BatchGroupTest(parameterized.TestCase):
+    KEY = DropoutKey(tf.constant([3, 4]), tf.range(3))
+
+    @parameterized.parameters("gather", "einsum")
+    def test_equals_a_loop_over_time_and_rows(self, dispatch):
+        net = make_crowded(dispatch=dispatch)
+        queue = X.transpose([1, 0, 2]).reshape([1, 24, 6])
+        expected, dropped, *_ = by_hand(queue, *net.trainable_variables, capacity=4)
+        expected = expected.reshape([8, 3, 6]).transpose([1, 0, 2])
+        found = net(X, dropout_key=self.KEY)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+        self.assertAlmostEqual(float(net.routing[1]), dropped, places=6)
+        self.assertGreater(dropped, 0.2)
+
+    @parameterized.product(row=(0, 1, 2), time=(2, 5), dispatch=("gather", "einsum"))
+    def test_no_token_depends_on_a_later_one_of_any_row(self, row, time, dispatch):
+        net = make_crowded(dispatch=dispatch)
+        changed = X.copy()
+        changed[row, time:] *= -1.0
+        changed[row + 1 :, time] *= -1.0
+        before, after = (np.array(net(x, dropout_key=self.KEY)) for x in (X, changed))
+        np.testing.assert_array_equal(after[:, :time], before[:, :time])
+        np.testing.assert_array_equal(after[:row, time], before[:row, time])
+
+    def test_but_on_earlier_ones_of_other_rows(self):
+        net, changed = make_crowded(), X.copy()
+        changed[0] = X[1]  # more of the same: row 1 finds its experts full
+        before, after = (np.array(net(x, dropout_key=self.KEY)) for x in (X, changed))
+        self.assertGreater(np.abs(after[1:] - before[1:]).max(), 0.1)
+
+    @parameterized.parameters("gather", "einsum")
+    def test_each_replica_drops_on_its_own(self, dispatch):
+        net = make_crowded(dispatch=dispatch, expert_dropout=0.5)
+        rows = ((0, 1, 2), (0, 7, 8), (3, 4, 5))
+        found = [net(X, dropout_key=self.KEY._replace(rows=tf.constant(r))) for r in rows]
+        np.testing.assert_array_equal(found[0], found[1])  # a group is called by its first row
+        self.assertGreater(np.abs(found[0] - found[2]).max(), 0.1)
 
 
 @functools.cache

@@ -20,6 +20,14 @@ class SwitchFeedForward(keras.layers.Layer):
     get 0, so that the residual passes them unchanged. Outside of training nothing is dropped, so
     that results depend on no neighbour, unless `eval_capacity_factor` says so.
 
+    A group of rows queues time step by time step, within one from the first row to the last: what
+    becomes of a token depends on no later one, of whatever row.
+
+        group="row"    a0 a1 a2 | b0 b1 b2        group="batch"    a0 b0 a1 b1 a2 b2
+
+    The batch is what is computed at once: each replica's rows, and each part of them that gradients
+    are accumulated over, are a group of their own, and so results depend on how rows are cut.
+
     Shapes: [B, T, D] -> [B, T, D], hidden width F. The caller drops the result.
 
     Attributes:
@@ -32,7 +40,7 @@ class SwitchFeedForward(keras.layers.Layer):
       experts: E.
       capacity_factor: in training.
       eval_capacity_factor: outside of it; None drops nothing.
-      group: whose tokens share an expert's capacity: "row", each row's, or "batch", all.
+      group: whose tokens share an expert's capacity: "row", each row's, or "batch", all rows'.
       jitter: what the router sees in training is multiplied by 1 - jitter to 1 + jitter.
       balance_loss: factor of E sum f_i P_i in the auxiliary loss, f_i the share of tokens that want
         expert i, P_i its mean probability; 1 where all are equal.
@@ -112,27 +120,40 @@ class SwitchFeedForward(keras.layers.Layer):
         )
 
     def call(self, x, *, dropout_key=None):
-        rows, length, _ = shape_of(x)
-        seen = self._jittered(tf.cast(x, tf.float32), dropout_key)
-        shape = [1, -1] if self.group == "batch" else [rows, length]
+        seen = self._grouped(self._jittered(tf.cast(x, tf.float32), dropout_key))
+        tokens = self._grouped(x)  # [G, g, D]
+        groups, size, _ = shape_of(tokens)
         logits = tf.matmul(tf.reshape(seen, [-1, self.d_model]), self.router_kernel)
-        logits = tf.reshape(logits, [*shape, self.experts])  # [G, g, E]
+        logits = tf.reshape(logits, [groups, size, self.experts])  # [G, g, E]
         chances = tf.nn.softmax(logits)
         expert = tf.argmax(chances, axis=-1, output_type=tf.int32)  # [G, g]
         wanted = tf.one_hot(expert, self.experts)  # [G, g, E]
-        tokens = tf.reshape(x, [*shape, self.d_model])
         factor = self.eval_capacity_factor if dropout_key is None else self.capacity_factor
         if factor is None:
             found, kept = self._all(tokens, wanted, expert), tf.ones_like(expert, tf.bool)
         else:
-            capacity = self._capacity(shape_of(tokens)[1], factor)
+            capacity = self._capacity(size, factor)
             place = _places(wanted)
             kept = place < capacity
             ways = {"gather": self._gathered, "einsum": self._multiplied}
             found = ways[self.dispatch](tokens, expert, place, kept, capacity, dropout_key)
-        gate = tf.reduce_max(chances, axis=-1) * tf.cast(kept, tf.float32)  # [G, g]
+        gate = tf.reduce_sum(chances * wanted, axis=-1)  # [G, g]; not the maximum, which is of ties
+        gate *= tf.cast(kept, tf.float32)
         self.routing = self._routing(logits, chances, wanted, kept)
-        return tf.reshape(found * tf.cast(gate, x.dtype)[..., tf.newaxis], [rows, length, -1])
+        return self._ungrouped(found * tf.cast(gate, x.dtype)[..., tf.newaxis], x)
+
+    def _grouped(self, x):
+        """Tokens as their groups queue. [B, T, D] -> [G, g, D]."""
+        if self.group == "row":
+            return x
+        return tf.reshape(tf.transpose(x, [1, 0, 2]), [1, -1, self.d_model])  # time first
+
+    def _ungrouped(self, found, x):
+        """The inverse: in the order of `x`. [G, g, D] -> [B, T, D]."""
+        if self.group == "row":
+            return found
+        rows, length, width = shape_of(x)
+        return tf.transpose(tf.reshape(found, [length, rows, width]), [1, 0, 2])
 
     def _jittered(self, x, dropout_key):
         if dropout_key is None or not self.jitter:
@@ -155,11 +176,10 @@ class SwitchFeedForward(keras.layers.Layer):
             hidden = tf.reshape(hidden, [experts, groups, capacity, self.d_inner])
             rate = self.dropout if self.expert_dropout is None else self.expert_dropout
             hidden = dropouts.dropout(
-                tf.transpose(hidden, [1, 0, 2, 3]),  # groups first: each draws its own
+                tf.transpose(hidden, [1, 0, 2, 3]),  # groups first: each draws its own,
                 rate,
-                dropout_key,
+                dropout_key._replace(rows=dropout_key.rows[:groups]),  # by its first row
                 self.site,
-                by_row=self.group == "row",
             )
             hidden = tf.reshape(tf.transpose(hidden, [1, 0, 2, 3]), [experts, -1, self.d_inner])
         found = tf.reshape(tf.matmul(hidden, self.outer_kernel), [experts, groups, capacity, width])
