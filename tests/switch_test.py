@@ -121,6 +121,28 @@ class SwitchTest(parameterized.TestCase):
         balance = experts * (shares * means).sum(1).mean()
         np.testing.assert_allclose(net.routing[:2], [balance, dropped], rtol=1e-5, atol=1e-7)
 
+    def test_experts_may_lie_on_several_devices(self):
+        """As docs/kinds.md says: the places of an expert travel to where it is, and back."""
+        devices, sizes = 2, (3, 6, 4, 5)  # G, E, C, D
+        net = make(5, 7, experts=6)
+        draw = np.random.default_rng(0).normal
+        for weight in net.trainable_variables:
+            weight.assign(draw(size=weight.shape))
+        own = [make(5, 7, experts=3) for _ in range(devices)]
+        for i, part in enumerate(own):
+            part.inner_kernel.assign(net.inner_kernel[3 * i : 3 * i + 3])
+            part.outer_kernel.assign(net.outer_kernel[3 * i : 3 * i + 3])
+
+        def exchange(of_device, split, concat):
+            parts = [tf.split(x, devices, axis=split) for x in of_device]
+            return [tf.concat(received, axis=concat) for received in zip(*parts, strict=True)]
+
+        taken = [tf.constant(draw(size=sizes), tf.float32) for _ in range(devices)]
+        there = exchange(taken, split=1, concat=0)  # [R * G, E / R, C, D] each
+        back = exchange([n._run(x) for n, x in zip(own, there, strict=True)], split=0, concat=1)
+        for found, x in zip(back, taken, strict=True):
+            np.testing.assert_allclose(found, net._run(x), rtol=1e-4, atol=1e-4)
+
     def test_entropy_tells_how_even_the_use_is(self):
         net = make(4, 6, experts=4)
         net.router_kernel.assign(np.eye(4))

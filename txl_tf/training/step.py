@@ -39,9 +39,10 @@ def make_train_step(
     """Returns step(batch, memory) -> (metrics, memory), one tf.function of static shapes.
 
     The loss is the sum of nats over the real tokens of all replicas, divided by their number, so
-    that padding and the cut into replicas or parts change nothing; the clip acts on the gradient
-    of all of them. With `accumulate_steps` a replica works its rows off in parts of equal size;
-    each row keeps its own memory and its own dropout. Ids are not checked here: XLA cannot.
+    that padding and the cut into replicas or parts change nothing, but where experts share their
+    room among rows; the clip acts on the gradient of all of them. With `accumulate_steps` a replica
+    works its rows off in parts of equal size; each row keeps its own memory and its own dropout.
+    Ids are not checked here: XLA cannot.
 
     A step whose loss or gradient norm is no finite number changes neither weights nor optimizer,
     but for the count of steps, and leaves the memory that it found. `loss_scale`, for float16,
