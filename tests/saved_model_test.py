@@ -1,13 +1,4 @@
-"""Tests of txl_tf.export.saved_model: the model's numbers, wherever the export is run."""
-
-import functools
-import json
-import pathlib
-import shutil
-import subprocess
-import sys
-import tempfile
-from unittest import mock
+"""Tests of txl_tf.export.saved_model: the model's numbers by every signature, and refusals."""
 
 import numpy as np
 import tensorflow as tf
@@ -15,101 +6,24 @@ from absl.testing import absltest, parameterized
 
 import c_api
 import helpers
-import prepared
-from txl_tf.config import Config, from_dict
-from txl_tf.data import text as texts
-from txl_tf.data import tokenizers
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.export import warm_up
+from exported import (
+    TEXT,
+    call,
+    chain,
+    folder_of,
+    initial,
+    make_model,
+    make_tokenizer,
+    model_chain,
+    segments_of,
+    signatures,
+    step,
+)
+from txl_tf.config import Config
 from txl_tf.export.saved_model import export_saved_model
 from txl_tf.inference.generate import Generator
 from txl_tf.inference.sampling import Sampling
 from txl_tf.inference.score import Scorer
-from txl_tf.models.transformer_xl import TransformerXL
-
-TEXT = prepared.text(300)
-SIGNATURES = ["decode", "encode", "generate", "initial_state", "score", "serving_default", "step"]
-SIGNATURES += ["step_int64"]
-
-
-@functools.cache
-def make_tokenizer(kind):
-    if kind == "byte":
-        return tokenizers.ByteTokenizer()
-    if kind == "letters":  # eleven ids
-        return tokenizers.CharTokenizer(
-            vocabulary=Vocabulary([*"abcdefghij", "<unk>"]), end_of_line="none"
-        )
-    size = 300 if kind == "sentencepiece" else None
-    learner = tokenizers.kind(kind).start(vocab_size=size, min_count=0)
-    learner.add(learner.observe(texts.Piece(TEXT.encode())))
-    return learner.finish()
-
-
-@functools.cache
-def make_model(kind="letters", **changes):
-    sizes = dict(vocab_size=make_tokenizer(kind).vocab_size, mem_len=4, **changes)
-    return helpers.loud(TransformerXL(helpers.tiny_config(**sizes)), deviation=0.4)
-
-
-@functools.cache
-def exported(kind="letters", changes=(), **options):
-    """The folder of an export in which nothing but the export is left."""
-    folder = pathlib.Path(tempfile.mkdtemp())
-    absltest.TestCase.addClassCleanup(shutil.rmtree, folder)
-    write(folder / "first" / "toy", kind, dict(changes), **options)
-    return pathlib.Path(shutil.move(folder / "first" / "toy" / "1", folder / "moved"))
-
-
-def write(folder, kind="letters", changes=None, **options):
-    model = make_model(kind, **(changes or {}))
-    tokenizer = make_tokenizer(kind)
-    return export_saved_model(
-        model, tokenizer, Config(model=model.config), str(folder), **({"segment_len": 8} | options)
-    )
-
-
-@functools.cache
-def signatures(*args, **options):
-    return tf.saved_model.load(str(exported(*args, **options))).signatures
-
-
-def call(signature, **inputs):
-    return {
-        k: v.numpy() for k, v in signature(**{k: tf.constant(v) for k, v in inputs.items()}).items()
-    }
-
-
-def initial(found, rows):
-    return call(found["initial_state"], batch_size=rows)
-
-
-def step(found, ids, state, lengths=None, name="step"):
-    """Scores and the state after ids [B, T]."""
-    dtype = np.int64 if name == "step_int64" else np.int32
-    lengths = np.full(len(ids), ids.shape[1]) if lengths is None else np.array(lengths)
-    outputs = call(found[name], input_ids=ids.astype(dtype), lengths=lengths.astype(dtype), **state)
-    return outputs.pop("scores"), outputs
-
-
-def chain(found, segments, **options):
-    state, scores = initial(found, len(segments[0])), []
-    for ids in segments:
-        new, state = step(found, ids, state, **options)
-        scores.append(new)
-    return scores
-
-
-def model_chain(model, segments):
-    mems, scores = None, []
-    for ids in segments:
-        new, mems = model(ids, mems)
-        scores.append(np.asarray(new))
-    return scores
-
-
-def segments_of(rows, *sizes):
-    return [helpers.draw_ids(rows, size, seed=i) for i, size in enumerate(sizes)]
 
 
 class StepTest(parameterized.TestCase):
@@ -193,7 +107,7 @@ class StepTest(parameterized.TestCase):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
     def test_as_a_keras_layer(self):  # AC19
-        layer = tf.keras.layers.TFSMLayer(str(exported()), call_endpoint="step")
+        layer = tf.keras.layers.TFSMLayer(str(folder_of()), call_endpoint="step")
         (ids,), state = segments_of(2, 4), initial(signatures(), 2)
         scores = layer(ids, lengths=np.array([4, 4], "int32"), **state)["scores"]
         np.testing.assert_allclose(scores, make_model()(ids)[0], rtol=0, atol=1e-5)
@@ -298,7 +212,7 @@ class RefusalTest(parameterized.TestCase):
         (dict(values=np.zeros([2, 2, 2, 4, 4], "float32")), "values must have as many rows"),
     )
     def test_step(self, wrong, message):
-        session = c_api.Session(exported())  # what a server checks is not checked before it
+        session = c_api.Session(folder_of())  # what a server checks is not checked before it
         inputs = dict(input_ids=np.array([[1, 2]], "int32"), lengths=np.array([2], "int32"))
         inputs |= session.run("initial_state", batch_size=np.int32(1))
         wrong = {k: np.asarray(v, inputs[k].dtype) for k, v in wrong.items()}
@@ -327,133 +241,6 @@ class RefusalTest(parameterized.TestCase):
         self.refuses("batch_size must be at least 0, got -2", "initial_state", batch_size=-2)
         self.refuses("ids must lie in", "decode", ids=[[11]], lengths=[1])
         self.refuses("lengths must lie between 0 and 1 but got 2", "decode", ids=[[1]], lengths=[2])
-
-
-class FilesTest(parameterized.TestCase):
-    def test_description(self):
-        folder = exported()
-        told = json.loads((folder / "assets.extra" / "model.json").read_text())
-        self.assertEqual(list(told["signatures"]), SIGNATURES)
-        self.assertEqual(told["state"]["keys"], {"shape": [-1, 2, 2, 4, 4], "dtype": "float32"})
-        self.assertEqual(told["state_bytes_per_row"], 2 * 2 * 2 * 4 * 4 * 4 + 4)
-        config = Config(model=make_model().config)
-        self.assertEqual(from_dict(type(config.model), told["config"]["model"]), config.model)
-        step = told["signatures"]["step"]
-        self.assertEqual(step["inputs"]["input_ids"]["tensor"], "step_input_ids:0")
-        self.assertEqual(step["outputs"]["scores"]["shape"], [-1, -1, 11])
-
-    def test_the_tokenizer_goes_along(self):
-        found = tokenizers.load(str(exported("word") / "assets"))
-        self.assertEqual(found.checksum, make_tokenizer("word").checksum)
-
-    @parameterized.parameters("letters", "byte", "sentencepiece")
-    def test_no_path_of_this_machine_is_inside(self, kind):
-        for path in exported(kind).rglob("*"):
-            if path.is_file():
-                data = path.read_bytes()
-                for place in (tempfile.gettempdir(), str(helpers.ROOT)):
-                    self.assertNotIn(place.encode() + b"/", data, path)
-
-    @parameterized.parameters("letters", "byte")
-    def test_warm_up_requests_run(self, kind):
-        folder = exported(kind, state_dtype="float16")
-        path = folder / "assets.extra" / warm_up.FILE_NAME
-        self.assertLess(path.stat().st_size, 5000)
-        seen = set()
-        for record in tf.data.TFRecordDataset(str(path)):
-            log = warm_up.prediction_log_pb2.PredictionLog.FromString(record.numpy())
-            request = log.predict_log.request
-            self.assertEqual(request.model_spec.name, "toy")
-            inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
-            call(
-                signatures(kind, state_dtype="float16")[request.model_spec.signature_name], **inputs
-            )
-            seen.add(request.model_spec.signature_name)
-        self.assertEqual(seen, set(SIGNATURES) - {"serving_default"})
-
-    def test_versions_stand_side_by_side(self):
-        folder = helpers.temp_dir(self) / "toy"
-        write(folder)
-        write(folder, version=2)
-        self.assertEqual(sorted(p.name for p in folder.iterdir()), ["1", "2"])
-        before = (folder / "1" / "saved_model.pb").read_bytes()
-        with self.assertRaisesRegex(
-            ValueError, "output_dir must not hold version 1 yet, got .*toy/1"
-        ):
-            write(folder)
-        self.assertEqual((folder / "1" / "saved_model.pb").read_bytes(), before)
-
-    def test_nothing_is_left_of_a_failure(self):
-        folder = helpers.temp_dir(self) / "toy"
-        full = mock.patch.object(warm_up, "write", side_effect=OSError("disk full"))
-        with full, self.assertRaisesRegex(OSError, "disk full"):
-            write(folder)
-        self.assertEmpty(list(folder.iterdir()))
-
-    @parameterized.parameters(
-        (dict(version=0), "version must be at least 1, got 0"),
-        (dict(state="both"), "state must be one of kv, hidden, got 'both'"),
-        (dict(state_dtype="int8"), "state_dtype must be one of float32, float16, got 'int8'"),
-        (dict(segment_len=0), "segment_len must be at least 1, got 0"),
-    )
-    def test_wrong_values(self, options, message):
-        with self.assertRaisesRegex(ValueError, message):
-            write(helpers.temp_dir(self) / "toy", **options)
-
-
-class ElsewhereTest(parameterized.TestCase):
-    """A fresh process, and only the moved folder."""
-
-    def test_by_tensorflow_alone(self):  # AC19
-        program = """
-import sys, numpy as np, tensorflow as tf
-found = tf.saved_model.load(sys.argv[1]).signatures
-state = found["initial_state"](batch_size=tf.constant(2))
-for name in ("0", "1", "2"):
-    ids = tf.constant(np.load(sys.argv[2])[name])
-    out = found["serving_default"](input_ids=ids, lengths=tf.fill([2], 4), **state)
-    np.save(sys.argv[3] + name, out.pop("scores"))
-    state = out
-print([name for name in sys.modules if name.startswith("txl_tf")])
-"""
-        folder, segments = helpers.temp_dir(self), segments_of(2, 4, 4, 4)
-        np.savez(folder / "ids.npz", **{str(i): ids for i, ids in enumerate(segments)})
-        command = [
-            sys.executable,
-            "-c",
-            program,
-            exported(),
-            folder / "ids.npz",
-            f"{folder}/scores",
-        ]
-        done = subprocess.run(command, cwd=folder, capture_output=True, check=True, text=True)
-        self.assertEqual(done.stdout.strip(), "[]")
-        for i, expected in enumerate(model_chain(make_model(), segments)):
-            np.testing.assert_allclose(np.load(folder / f"scores{i}.npy"), expected, atol=1e-5)
-
-    @parameterized.parameters("char", "sentencepiece")
-    def test_by_the_c_library_alone(self, kind):
-        folder = helpers.temp_dir(self)
-        ids = helpers.draw_ids(3, 5)
-        state = initial(signatures(kind), 3)
-        requests = dict(input_ids=ids, lengths=np.array([5, 5, 5], "int32"), **state)
-        requests = {f"0/step/{name}": value for name, value in requests.items()}
-        requests["1/score/text"] = np.array([TEXT[:80].encode()])
-        np.savez(folder / "requests.npz", **requests)
-        command = [sys.executable, helpers.ROOT / "tests" / "c_api.py", exported(kind)]
-        command += [folder / "requests.npz", folder / "answers.npz"]
-        if kind == "sentencepiece":
-            command.append(f"--library={c_api.text_ops()}")
-        done = subprocess.run(command, cwd=folder, capture_output=True, check=True, text=True)
-        self.assertEqual(done.stdout.splitlines()[-1], "[]")  # no Python of TensorFlow
-        answers = np.load(folder / "answers.npz")
-        np.testing.assert_allclose(
-            answers["0/step/scores"], make_model(kind)(ids)[0], rtol=0, atol=1e-5
-        )
-        expected = Scorer(make_model(kind), make_tokenizer(kind), segment_len=8).score(TEXT[:80])
-        np.testing.assert_allclose(
-            answers["1/score/log_probs"][0, 1:], expected.log_probs[1:], atol=1e-4
-        )
 
 
 if __name__ == "__main__":

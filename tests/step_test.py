@@ -1,74 +1,17 @@
 """The laws of one training step: what its loss means, and that no cut of the rows matters."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
-import helpers
-from txl_tf.config import Config, DataConfig, TrainConfig
+from trainee import ROWS, TOKENS, Trainee, farthest, make_batch
+from txl_tf.config import DataConfig
 from txl_tf.data.batches import Batch
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.dropout import DropoutKey
-from txl_tf.training import devices, loss_scale, optimizer, step
-
-ROWS, TOKENS = 4, 5
-
-
-class Trainee:
-    """A tiny model and its step, eager unless `compiled`; `steps` runs it and keeps the memory."""
-
-    def __init__(
-        self,
-        model_class=TransformerXL,
-        data=None,
-        dtype=None,
-        changes=None,
-        compiled=False,
-        scale=None,
-        **train,
-    ):
-        defaults = dict(batch_size=ROWS, segment_len=TOKENS, learning_rate=0.01, train_steps=10)
-        self.config = Config(
-            model=helpers.tiny_config(**(dict(num_layers=1) | (changes or {}))),
-            data=data or DataConfig(),
-            train=TrainConfig(**(defaults | dict(jit=False) | train)),
-        )
-        self.model = helpers.loud(model_class(self.config.model, dtype=dtype))
-        self.optimizer = optimizer.make_optimizer(self.config.train)
-        self.optimizer.build(self.model.trainable_variables)
-        strategy = devices.make("one_device")
-        function = step.make_train_step(self.model, self.optimizer, strategy, self.config, scale)
-        self.step = function if compiled else function.python_function
-        self.memory = self.model.initial_mems(ROWS)
-
-    def steps(self, *batches):
-        """Metrics of each batch, as rows of an array."""
-        told = []
-        for batch in batches:
-            metrics, self.memory = self.step(batch, self.memory)
-            told.append([float(value) for value in metrics])
-        return np.array(told)
-
-    def weights(self):
-        return [v.numpy() for v in self.model.trainable_variables]
-
-
-def make_batch(seed=0, rows=ROWS, targets=None, starts=None, restart=False):
-    ids = helpers.draw_ids(rows, TOKENS, seed=seed)
-    if targets is None:
-        targets = helpers.draw_ids(rows, TOKENS, seed=seed + 100)
-        targets[-1, 1:] = -1  # the last row has one real token
-    starts = np.zeros([rows, TOKENS], bool) if starts is None else starts
-    return Batch(*map(tf.constant, (ids, targets, starts, restart)))
-
-
-def farthest(found, expected):
-    """The largest difference in two lists of arrays."""
-    return max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True))
+from txl_tf.training import devices
 
 
 class LossTest(parameterized.TestCase):
@@ -315,79 +258,6 @@ class DropoutTest(parameterized.TestCase):
         self.assertGreater(abs(losses[0] - losses[2]), 1e-3)
 
 
-class Poisoned(TransformerXL):
-    """Its loss is multiplied by what stands in `factor`."""
-
-    factor = tf.Variable(1.0, trainable=False)
-
-    def nll(self, *args, **kwargs):
-        nats, mems = super().nll(*args, **kwargs)
-        return nats * self.factor, mems
-
-
-class SkippedStepTest(parameterized.TestCase):
-    def state(self, trainee):
-        """Weights, slots and memory."""
-        slots = [v.numpy() for v in trainee.optimizer.variables[2:]]  # not the steps and the rate
-        return [*trainee.weights(), *slots, *map(np.array, tf.nest.flatten(trainee.memory))]
-
-    @parameterized.product(factor=(np.nan, np.inf), compiled=(False, True))
-    def test_changes_nothing_but_the_count(self, factor, compiled):
-        trainee = Trainee(Poisoned, compiled=compiled)
-        trainee.steps(make_batch())
-        before = self.state(trainee)
-        Poisoned.factor.assign(factor)
-        ((nats, _, _, _, skipped, *_),) = trainee.steps(make_batch(seed=1))
-        Poisoned.factor.assign(1.0)
-        self.assertFalse(np.isfinite(nats))
-        self.assertEqual((skipped, int(trainee.optimizer.iterations)), (1.0, 2))
-        self.assertEqual(farthest(self.state(trainee), before), 0.0)
-        ((nats, _, _, _, skipped, *_),) = trainee.steps(make_batch(seed=2))
-        self.assertTrue(np.isfinite(nats))
-        self.assertEqual(skipped, 0.0)
-        self.assertGreater(farthest(self.state(trainee), before), 1e-3)
-
-
-class LossScaleTest(parameterized.TestCase):
-    def test_an_overflow_halves_it_and_is_skipped(self):
-        scale = loss_scale.LossScale()
-        trainee = Trainee(dtype="mixed_float16", scale=scale)
-        trainee.steps(make_batch())
-        before = trainee.weights()
-        scale.factor.assign(2.0**30)  # the gradients do not fit into float16
-        self.assertEqual(trainee.steps(make_batch(seed=1))[0][4], 1.0)
-        self.assertEqual(float(scale.factor), 2.0**29)
-        self.assertEqual(farthest(trainee.weights(), before), 0.0)
-        while trainee.steps(make_batch(seed=1))[0][4]:
-            self.assertGreater(float(scale.factor), 1.0)
-        self.assertGreater(farthest(trainee.weights(), before), 1e-6)
-
-    def test_many_good_steps_double_it(self):
-        scale = loss_scale.LossScale()
-        with absltest.mock.patch.object(loss_scale, "_PATIENCE", 3):
-            for good in (True, True, False, True, True, True, True):
-                scale.update(tf.constant(good))
-        self.assertEqual(float(scale.factor), 2.0**15)  # halved, then doubled
-        scale.factor.assign(1.0)
-        scale.update(tf.constant(False))
-        self.assertEqual(float(scale.factor), 1.0)  # and not below
-
-    def test_it_does_not_show(self):
-        """In float32, where no factor of two changes a digit."""
-        told = [
-            Trainee(scale=s).steps(*map(make_batch, range(3)))
-            for s in (None, loss_scale.LossScale())
-        ]
-        np.testing.assert_allclose(*told, rtol=1e-6)
-
-    def test_float16_is_near_float32(self):
-        batches = [make_batch(seed=seed) for seed in range(8)]
-        exact = Trainee().steps(*batches)[:, 0]
-        rough = Trainee(dtype="mixed_float16", scale=loss_scale.LossScale()).steps(*batches)
-        np.testing.assert_allclose(rough[:, 0], exact, rtol=0.02)
-        self.assertFalse(rough[:, 4].any())
-
-
 class StrategyTest(absltest.TestCase):
     def test_an_unknown_one_is_refused(self):
         with self.assertRaisesRegex(
@@ -402,56 +272,6 @@ class StrategyTest(absltest.TestCase):
         names += ("dropped", "expert_entropy")
         self.assertEqual(metrics._fields, names)
         self.assertEqual({value.shape.rank for value in metrics}, {0})
-
-
-class ExpertsTest(parameterized.TestCase):
-    CHANGES = dict(
-        num_layers=2,
-        dropout=0.1,
-        feed_forward=("dense", "switch(experts=3, jitter=0.1, balance_loss=0.5, z_loss=0.1)"),
-    )
-
-    def run_steps(self, **options):
-        keras.utils.set_random_seed(1)
-        trainee = Trainee(changes=self.CHANGES, **options)
-        return trainee.steps(*(make_batch(seed) for seed in range(3))), trainee.weights()
-
-    @parameterized.parameters(
-        dict(accumulate_steps=2),
-        dict(compiled=True),
-        dict(model_class=functools.partial(TransformerXL, rematerialize=True)),
-        dict(scale=loss_scale.LossScale()),
-    )
-    def test_however_it_is_computed_it_learns_the_same(self, **options):
-        self.check_same(**options)
-
-    @pytest.mark.slow
-    def test_by_xla_it_learns_the_same(self):
-        self.check_same(compiled=True, jit=True)
-
-    def check_same(self, **options):
-        metrics, weights = self.run_steps(**options)
-        expected_metrics, expected = self.run_steps()
-        self.assertLess(farthest(weights, expected), 1e-4)
-        np.testing.assert_allclose(metrics, expected_metrics, rtol=1e-4)
-
-    def test_tells_how_experts_are_used(self):
-        metrics, _ = self.run_steps()
-        dropped, entropy = metrics[:, 5], metrics[:, 6]
-        self.assertTrue(np.all((dropped >= 0) & (dropped < 1)), dropped)
-        self.assertTrue(np.all((entropy > 0) & (entropy <= 1)), entropy)
-        plain = Trainee().steps(make_batch())
-        np.testing.assert_array_equal(plain[:, 5:], [[-1.0, -1.0]])
-
-    def test_auxiliary_losses_move_the_router_and_are_not_told(self):
-        batch, told = make_batch(), []
-        for factor in (0.0, 100.0):
-            spec = f"switch(experts=3, jitter=0.0, balance_loss={factor})"
-            trainee = Trainee(changes=dict(feed_forward=(spec,)), clip_norm=None)
-            told.append(trainee.steps(batch)[0])
-        without, with_loss = told
-        self.assertEqual(without[0], with_loss[0])  # nats
-        self.assertGreater(with_loss[3], 2 * without[3])  # gradient norm
 
 
 if __name__ == "__main__":

@@ -1,0 +1,65 @@
+"""A tiny model with its step, and batches for it."""
+
+import numpy as np
+import tensorflow as tf
+
+import helpers
+from txl_tf.config import Config, DataConfig, TrainConfig
+from txl_tf.data.batches import Batch
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.training import devices, optimizer, step
+
+ROWS, TOKENS = 4, 5
+
+
+class Trainee:
+    """A tiny model and its step, eager unless `compiled`; `steps` runs it and keeps the memory."""
+
+    def __init__(
+        self,
+        model_class=TransformerXL,
+        data=None,
+        dtype=None,
+        changes=None,
+        compiled=False,
+        scale=None,
+        **train,
+    ):
+        defaults = dict(batch_size=ROWS, segment_len=TOKENS, learning_rate=0.01, train_steps=10)
+        self.config = Config(
+            model=helpers.tiny_config(**(dict(num_layers=1) | (changes or {}))),
+            data=data or DataConfig(),
+            train=TrainConfig(**(defaults | dict(jit=False) | train)),
+        )
+        self.model = helpers.loud(model_class(self.config.model, dtype=dtype))
+        self.optimizer = optimizer.make_optimizer(self.config.train)
+        self.optimizer.build(self.model.trainable_variables)
+        strategy = devices.make("one_device")
+        function = step.make_train_step(self.model, self.optimizer, strategy, self.config, scale)
+        self.step = function if compiled else function.python_function
+        self.memory = self.model.initial_mems(ROWS)
+
+    def steps(self, *batches):
+        """Metrics of each batch, as rows of an array."""
+        told = []
+        for batch in batches:
+            metrics, self.memory = self.step(batch, self.memory)
+            told.append([float(value) for value in metrics])
+        return np.array(told)
+
+    def weights(self):
+        return [v.numpy() for v in self.model.trainable_variables]
+
+
+def make_batch(seed=0, rows=ROWS, targets=None, starts=None, restart=False):
+    ids = helpers.draw_ids(rows, TOKENS, seed=seed)
+    if targets is None:
+        targets = helpers.draw_ids(rows, TOKENS, seed=seed + 100)
+        targets[-1, 1:] = -1  # the last row has one real token
+    starts = np.zeros([rows, TOKENS], bool) if starts is None else starts
+    return Batch(*map(tf.constant, (ids, targets, starts, restart)))
+
+
+def farthest(found, expected):
+    """The largest difference in two lists of arrays."""
+    return max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True))
