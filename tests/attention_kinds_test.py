@@ -12,6 +12,7 @@ SPECS = {
     "topk": ("topk(k=2)",),
     "local": ("local(window=3, block=2)",),
     "dilated": ("local(window=2, dilations=(1, 3), block=1)",),
+    "longformer": ("longformer(window=2)", "longformer(window=2, dilations=(1, 2), block=2)"),
     "best of a window": ("local(window=5, k=2)",),
     "mixed": ("local(window=2, block=1)", "dense"),
 }

@@ -35,7 +35,19 @@ class RulesTest(parameterized.TestCase):
             r"num_heads must be a multiple of the 3 dilations \(1, 2, 3\), .* got 2",
         ),
         ("local(width=2)", r"unknown option 'width' .* choose from window, dilations, block, k"),
-        ("sparse", "unknown kind 'sparse' in 'sparse'; choose from dense, topk, local"),
+        ("sparse", "unknown kind 'sparse' in 'sparse'; choose from dense, topk, local, longformer"),
+        ("longformer(window=2, max_global_tokens=-1)", "max_global_tokens must be at least 0"),
+        (
+            "longformer(window=2, max_global_tokens=1)",
+            "max_global_tokens must be 0 in a model that predicts: .* got 1; an Encoder may",
+        ),
+        ("longformer(window=2, dilations=(1, 1, 2))", "num_heads must be a multiple of the 3"),
+        ("bigbird", "'bigbird': it is not for a model that predicts: .* a memory does not know"),
+        ("bigbird(block=0)", "block must be at least 1, got 0"),
+        ("bigbird(random=-1)", "random must be at least 0, got -1"),
+        ("bigbird(random=1, table=((2,), (3,)))", "table must be a tuple of|table must have"),
+        ("bigbird(random=1, table=())", "table must have, .* 1 numbers below n, got"),
+        ("bigbird(random=1, table=(((3,),),))", "table must have, .* 1 numbers below n, got"),
     )
     def test_attention_that_is_refused(self, spec, message):
         with self.assertRaisesRegex(ValueError, message):
@@ -57,7 +69,10 @@ class RulesTest(parameterized.TestCase):
             helpers.tiny_config(feed_forward=(spec,))
 
     @parameterized.parameters(
-        "local(window=2, dilations=(1, 2), block=4, k=2)", "topk(k=3)", "local(window=900)"
+        "local(window=2, dilations=(1, 2), block=4, k=2)",
+        "topk(k=3)",
+        "local(window=900)",
+        "longformer(window=3, dilations=(1, 2))",
     )
     def test_attention_that_is_taken(self, spec):
         self.assertEqual(helpers.tiny_config(attention=(spec,)).attention, (spec,))

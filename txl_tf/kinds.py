@@ -63,16 +63,15 @@ class TopK(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Local(Kind):
-    """A sliding window; see `txl_tf.attention.local`."""
+class _Window(Kind):
+    """A sliding window, in groups of heads that look in strides."""
 
     window: int
     dilations: tuple[int, ...] = (1,)
     block: int | None = None
-    k: int | None = None
 
     def _check(self) -> None:
-        check_at_least(self, 1, "window", "block", "k")
+        check_at_least(self, 1, "window", "block")
         check(
             len(self.dilations) > 0 and min(self.dilations, default=0) >= 1,
             "dilations",
@@ -89,6 +88,75 @@ class Local(Kind):
             raise ValueError(
                 f"num_heads must be a multiple of the {len(self.dilations)} dilations "
                 f"{self.dilations}, each of which has as many heads, got {model.num_heads}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Local(_Window):
+    """See `txl_tf.attention.local`."""
+
+    k: int | None = None
+
+    def _check(self) -> None:
+        super()._check()
+        check_at_least(self, 1, "k")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Longformer(_Window):
+    """See `txl_tf.attention.longformer`."""
+
+    max_global_tokens: int = 0
+
+    def _check(self) -> None:
+        super()._check()
+        check_at_least(self, 0, "max_global_tokens")
+
+    def check_in(self, model: Architecture) -> None:
+        super().check_in(model)
+        if model.is_causal and self.max_global_tokens:
+            raise ValueError(
+                "max_global_tokens must be 0 in a model that predicts: a global token sees what "
+                f"comes after it, got {self.max_global_tokens}; an Encoder may have some"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BigBird(Kind):
+    """See `txl_tf.attention.bigbird`."""
+
+    block: int = 64
+    random: int = 3
+    seed: int = 0
+    table: tuple[tuple, ...] | None = None
+
+    def _check(self) -> None:
+        check_at_least(self, 1, "block")
+        check_at_least(self, 0, "random", "seed")
+        if self.table is None:
+            return
+        num_blocks = len(self.table[0]) + 2 if self.table else 0
+        rows = [row for head in self.table for row in head]
+        check(
+            num_blocks >= 3
+            and all(len(head) == num_blocks - 2 for head in self.table)
+            and all(isinstance(row, tuple) and len(row) == self.random for row in rows)
+            and all(type(n) is int and 0 <= n < num_blocks for row in rows for n in row),
+            "table",
+            f"have, for each head and each of n - 2 blocks, {self.random} numbers below n",
+            self.table,
+        )
+
+    def check_in(self, model: Architecture) -> None:
+        if model.is_causal:
+            raise ValueError(
+                "it is not for a model that predicts: its first and last blocks see all that comes "
+                "after them, and which blocks a token sees follows from its place in the whole "
+                "text, which a memory does not know; choose local or longformer, or an Encoder"
+            )
+        if self.table is not None and len(self.table) != model.num_heads:
+            raise ValueError(
+                f"table must be of num_heads {model.num_heads} heads, got {len(self.table)}"
             )
 
 
@@ -134,6 +202,8 @@ ATTENTION: Mapping[str, type[Kind]] = {
     "dense": Kind,
     "topk": TopK,
     "local": Local,
+    "longformer": Longformer,
+    "bigbird": BigBird,
 }
 FEED_FORWARD: Mapping[str, type[Kind]] = {"dense": DenseNet, "switch": Switch}
 

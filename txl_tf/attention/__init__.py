@@ -1,7 +1,15 @@
 """Attention cores: queries, keys and values in, context out; no projections, no memory."""
 
+from txl_tf.attention.bigbird import BigBirdAttention
 from txl_tf.attention.dense import DenseAttention
 from txl_tf.attention.local import LocalAttention
+from txl_tf.attention.longformer import LongformerAttention
 from txl_tf.attention.topk import TopKAttention
 
-ATTENTION = {"dense": DenseAttention, "local": LocalAttention, "topk": TopKAttention}
+ATTENTION = {
+    "dense": DenseAttention,
+    "topk": TopKAttention,
+    "local": LocalAttention,
+    "longformer": LongformerAttention,
+    "bigbird": BigBirdAttention,
+}

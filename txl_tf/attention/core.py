@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import masks
+from txl_tf.ops.shapes import shape_of
 
 
 class AttentionCore(keras.layers.Layer):
@@ -21,7 +22,7 @@ class AttentionCore(keras.layers.Layer):
       returns [B, H, T, K].
 
     Call arguments by keyword: `visibility` (a `masks.Visibility`) and `dropout_key` (None where
-    nothing is dropped).
+    nothing is dropped); of a core that says so, `x` [B, T, D], what queries were made of.
 
     Args:
       dropout: rate on attention weights.
@@ -29,7 +30,7 @@ class AttentionCore(keras.layers.Layer):
     """
 
     OPTIONS: tuple[str, ...] = ()
-    TAKES_INPUT = False  # whether calls get the layer's input too, as `x` [B, T, D]
+    TAKES_INPUT = False  # whether calls get `x`
 
     def __init__(self, *, dropout=0.0, site=0, **kwargs):
         super().__init__(**kwargs)
@@ -67,3 +68,21 @@ def scaled(queries, scale):
     if math.frexp(scale)[0] == 0.5:  # a power of two rounds nothing
         return queries * tf.cast(scale, queries.dtype)
     return tf.cast(tf.cast(queries, tf.float32) * scale, queries.dtype)
+
+
+def with_common(scores, visible, queries, common):
+    """Puts scores of the common keys behind those of others, and who sees them.
+
+    Shapes: scores [B, H, T, S], visible [B, 1, T, S], queries [B, H, T, K], common a
+    `masks.Common` of G -> [B, H, T, S + G], [B, 1, T, S + G].
+    """
+    found = tf.cast(tf.matmul(queries, common.keys, transpose_b=True), tf.float32)
+    seen = common.visible[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, G]
+    seen = tf.broadcast_to(seen, [*shape_of(visible)[:3], shape_of(seen)[3]])
+    return tf.concat([scores, found], axis=-1), tf.concat([visible, seen], axis=-1)
+
+
+def without_pads(attended, visibility):
+    """Contexts in which those of pads are 0. [B, H, T, K] -> the same."""
+    real = visibility.real_tokens(shape_of(attended)[2])
+    return attended if real is None else tf.where(real[:, tf.newaxis, :, tf.newaxis], attended, 0.0)

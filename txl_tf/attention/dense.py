@@ -5,7 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
-from txl_tf.attention.core import AttentionCore, scaled
+from txl_tf.attention.core import AttentionCore, scaled, with_common
 from txl_tf.ops import device, positions
 from txl_tf.ops.shapes import shape_of
 
@@ -62,12 +62,19 @@ class DenseAttention(AttentionCore):
         content = tf.matmul(content_query, keys, transpose_b=True)
         scores = tf.cast(content, tf.float32)  # [B, H, T, S]
         if encodings is not None:
-            later = 0 if visibility.lookahead == 0 else (encodings.shape[1] - 1) // 2
+            later = 0 if visibility.lookahead == 0 else (shape_of(encodings)[1] - 1) // 2
             position = positions.scores_by_key(position_query, encodings, num_keys, later)
             scores += visibility.by_place(position)
         visible = visibility.dense(num_queries, num_keys)  # [B, 1, T, S]
-        weights = self.drop(self.softmax(scores, visible), dropout_key)  # [B, H, T, S]
-        return tf.matmul(tf.cast(weights, values.dtype), values)
+        common = visibility.common
+        if common is not None:
+            scores, visible = with_common(scores, visible, content_query, common)
+        weights = self.drop(self.softmax(scores, visible), dropout_key)  # [B, H, T, S + G]
+        weights = tf.cast(weights, values.dtype)
+        if common is None:
+            return tf.matmul(weights, values)
+        attended = tf.matmul(weights[..., :num_keys], values)
+        return attended + tf.matmul(weights[..., num_keys:], common.values)
 
 
 _WHOLE = slice(None)

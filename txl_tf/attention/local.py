@@ -7,7 +7,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from txl_tf.attention.core import scaled
+from txl_tf.attention.core import scaled, with_common
 from txl_tf.attention.dense import DenseAttention
 from txl_tf.ops import blocks, positions, selection
 from txl_tf.ops.shapes import shape_of
@@ -69,12 +69,11 @@ class LocalAttention(DenseAttention):
             return self._attend_to(*by_head, encodings, visibility, dropout_key, self.dilations[0])
         attended = []
         for index, (heads, dilation) in enumerate(groups):
-            key = dropout_key
-            if key is not None:  # each group with masks of its own
-                key = key.fold_in(index)
+            key = None if dropout_key is None else dropout_key.fold_in(index)
             of_group = (x[:, heads] for x in by_head)
             rows = None if encodings is None else encodings[heads]
-            attended.append(self._attend_to(*of_group, rows, visibility, key, dilation))
+            rules = visibility.of_heads(heads)
+            attended.append(self._attend_to(*of_group, rows, rules, key, dilation))
         return tf.concat(attended, axis=1)
 
     def _groups(self, num_heads):
@@ -104,8 +103,9 @@ class LocalAttention(DenseAttention):
             return self._in_blocks(*queries, keys, values, encodings, rules, dropout_key, plan)
         if rules.lookahead:
             if encodings is not None:
-                num_later = (encodings.shape[1] - 1) // 2
-                encodings = positions.resized(encodings, num_later, num_keys, num_queries - 1)
+                num_later = (shape_of(encodings)[1] - 1) // 2
+                later, earlier = shape_of(content_query)[2] - 1, shape_of(keys)[2]
+                encodings = positions.resized(encodings, num_later, earlier, later)
         elif None not in (num_queries, num_keys) and rules.place is None:
             first = max(num_keys - num_queries - self.window * dilation, 0)
             keys, values = keys[:, :, first:], values[:, :, first:]  # what one of them sees
@@ -172,13 +172,23 @@ class LocalAttention(DenseAttention):
                 block,
                 num_keys,
             )
-        weights = self.softmax(scores, _visible(rules, plan, num_queries, shape_of(keys)[2]))
-        weights = tf.reshape(weights, [rows, stride * num_heads, shape[2], num_keys])
+        visible = _visible(rules, plan, num_queries, shape_of(keys)[2])
+        common = rules.common
+        if common is not None:
+            common = common.repeated(stride)
+            query = tf.reshape(query, [*shape, width])
+            scores, visible = with_common(scores, visible, query, common)
+        weights = self.softmax(scores, visible)  # [B * d, H, n * b, W + G]
+        columns = shape_of(weights)[3]
+        weights = tf.reshape(weights, [rows, stride * num_heads, shape[2], columns])
         weights = tf.cast(self.drop(weights, dropout_key), values.dtype)
-        weights = tf.reshape(weights, [-1, plan.blocks, block, num_keys])
-        attended = tf.matmul(weights, of_keys(values))  # [B * d * H, n, b, K]
-        attended = blocks.joined(tf.reshape(attended, [*shape, width]), stride)
-        return attended[:, :, :num_queries]
+        near = tf.reshape(weights[..., :num_keys], [-1, plan.blocks, block, num_keys])
+        attended = tf.matmul(near, of_keys(values))  # [B * d * H, n, b, K]
+        attended = tf.reshape(attended, [*shape, width])
+        if common is not None:
+            weights = tf.reshape(weights, [*shape, columns])
+            attended += tf.matmul(weights[..., num_keys:], common.values)
+        return blocks.joined(attended, stride)[:, :, :num_queries]
 
     def _of_block(self, encodings, rules, plan):
         """Encodings of the distances within a block and its keys. [H, R, K] -> [H, W + b - 1, K]"""

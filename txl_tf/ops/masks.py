@@ -1,13 +1,34 @@
 """Which keys a query may see."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from txl_tf.ops.shapes import shape_of
 
 HIDDEN = -1e30  # the score of a hidden key: finite, so that no softmax makes NaN
+
+
+class Common(NamedTuple):
+    """Keys that every query sees, wherever it stands, besides those of a call.
+
+    Distances have no part in their scores.
+    """
+
+    keys: Any  # [B, H, G, K]
+    values: Any  # [B, H, G, K]
+    visible: Any  # [B, G] bool, which of them there are
+
+    def of_rows(self, part):
+        return Common(*(x[part] for x in self))
+
+    def repeated(self, times):
+        """Each row's `times` times, one after the other."""
+        return self if times == 1 else Common(*(tf.repeat(x, times, axis=0) for x in self))
+
+    def of_heads(self, part):
+        return self._replace(keys=self.keys[:, part], values=self.values[:, part])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,9 +61,11 @@ class Visibility:
       attention_span: most keys that a query sees up to itself, itself included; None is no limit.
       lookahead: how many later tokens a query sees; None is all.
       lengths: [B] int32, how many of the T are real, where a query looks ahead; None is all.
+      hidden: [B, T] bool, other tokens that none sees; None is none.
       stride: of the distances that count; 1 is all.
       global_tokens: [B, T] bool, which tokens see all and are seen by all, for cores that know
         such; others take no notice.
+      common: a `Common`, or None.
       place: scalar int32, where the keys are a ring that one query is added to: the place of its
         own key; older ones stand before it, cyclically. None is a row, oldest first.
     """
@@ -52,14 +75,16 @@ class Visibility:
     attention_span: int | None = None
     lookahead: int | None = 0
     lengths: Any = None
+    hidden: Any = None
     stride: int = 1
     global_tokens: Any = None
+    common: Any = None
     place: Any = None
 
     def dense(self, num_queries, num_keys):
         """The mask over all pairs.
 
-        Shapes: returns [B, 1, T, S] bool for T queries and S = M + T keys.
+        Shapes: returns [B, 1, T, S] bool for T queries and S = M + T keys; `common` has no part.
         """
         if self.place is not None:
             return self._of_ring(num_keys)
@@ -78,7 +103,15 @@ class Visibility:
         real = key >= slots - self.remembered[:, tf.newaxis]  # [B, S]
         if self.lengths is not None:
             real &= key < slots + self.lengths[:, tf.newaxis]
+        if self.hidden is not None:
+            real &= ~tf.pad(self.hidden, [[0, 0], [slots, 0]])
         return real
+
+    def real_tokens(self, num_tokens):
+        """Which of the T tokens are no pads. [B, T] bool, or None where all are."""
+        if self.lengths is None:
+            return None
+        return tf.range(num_tokens) < self.lengths[:, tf.newaxis]
 
     def marks(self, num_queries, num_keys):
         """Each key's document, 0 where these do not matter; -1 where it is not real. [B, S] int32.
@@ -126,10 +159,17 @@ class Visibility:
             return self
         by_row = {
             name: getattr(self, name)
-            for name in ("remembered", "documents", "lengths", "global_tokens")
+            for name in ("remembered", "documents", "lengths", "hidden", "global_tokens")
         }
         cut = {name: None if x is None else x[part] for name, x in by_row.items()}
-        return dataclasses.replace(self, **cut)
+        common = None if self.common is None else self.common.of_rows(part)
+        return dataclasses.replace(self, **cut, common=common)
+
+    def of_heads(self, part):
+        """The rules of some heads, a slice."""
+        if self.common is None:
+            return self
+        return dataclasses.replace(self, common=self.common.of_heads(part))
 
     def by_place(self, scores):
         """Scores of keys that are oldest first, each moved to its key. [B, H, T, S] -> the same."""

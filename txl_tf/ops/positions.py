@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from txl_tf.ops import heads
-from txl_tf.ops.shapes import larger, shape_of
+from txl_tf.ops.shapes import larger, shape_of, smaller
 
 
 def distances(num_keys):
@@ -51,7 +51,7 @@ def scores_by_key(queries, encodings, num_keys, num_later=0):
     width = shape_of(encodings)[1] - num_later
     if isinstance(width, int) and isinstance(num_keys, int) and width > num_keys:
         encodings, width = encodings[:, width - num_keys :], num_keys  # no key is as far
-    if num_later:
+    if not isinstance(num_later, int) or num_later:
         scores = heads.meet(queries, encodings)  # [B, H, T, R]
         return tf.cast(_slide(scores, t - 1, num_keys)[..., :num_keys], tf.float32)
     if queries.shape[2] == 1:
@@ -75,10 +75,11 @@ def resized(encodings, num_later, earlier, later):
     Shapes: encodings [H, R, K], the last `num_later` of distances below 0; returns
     [H, earlier + later, K].
     """
-    found = encodings.shape[1] - num_later
-    encodings = encodings[:, max(found - earlier, 0) : found + min(num_later, later)]
-    missing = [max(earlier - found, 0), max(later - num_later, 0)]
-    return tf.pad(encodings, [[0, 0], missing, [0, 0]]) if any(missing) else encodings
+    found = shape_of(encodings)[1] - num_later
+    encodings = encodings[:, larger(found - earlier, 0) : found + smaller(num_later, later)]
+    missing = [larger(earlier - found, 0), larger(later - num_later, 0)]
+    is_whole = all(isinstance(n, int) and n == 0 for n in missing)
+    return encodings if is_whole else tf.pad(encodings, [[0, 0], missing, [0, 0]])
 
 
 def scores_in_blocks(queries, encodings, block, num_keys):

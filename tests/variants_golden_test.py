@@ -1,0 +1,236 @@
+"""Attention cores against what the variants' reference implementations computed.
+
+The arrays come from where tests/golden/collect_variants.py says. References without a kernel for
+distances have a bias for each pair instead; here it goes in as encodings of which each query picks
+its own.
+"""
+
+import functools
+import json
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+import helpers
+from txl_tf import specs
+from txl_tf.attention import ATTENTION
+from txl_tf.layers.relative_attention import RelativeAttention
+from txl_tf.ops import positions
+from txl_tf.ops.masks import Visibility
+
+
+@functools.cache
+def load(case):
+    """Its arrays, and its hyperparameters."""
+    data = dict(np.load(helpers.GOLDEN / f"{case}.npz").items())
+    return data, json.loads(str(data.pop("hparams")))
+
+
+def assert_close(found, expected, tolerance):
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
+
+
+class TopKTest(parameterized.TestCase):
+    @parameterized.parameters(
+        "causal", "mem_xlbias", "pad_bias", "ties", "ties_causal", "tie_example", "k_gt_keys"
+    )
+    def test_values_and_gradients(self, case):
+        data, hparams = load(f"topk_{case}")
+        core = specs.build(ATTENTION, "topk", k=hparams["k"])
+        inputs = [tf.constant(data[f"in.{name}"]) for name in ("q", "k", "v")]
+        lengths = data["in.key_mask"].sum(axis=1, dtype="int32") if "in.key_mask" in data else None
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            found = tf.concat(
+                [
+                    core(
+                        *_of_row(inputs, data.get("in.bias"), row),
+                        visibility=Visibility(
+                            remembered=tf.constant([hparams["M"]]),
+                            lookahead=0 if hparams["causal"] else None,
+                            lengths=None
+                            if lengths is None
+                            else tf.constant(lengths[row : row + 1]),
+                        ),
+                    )
+                    for row in range(hparams["B"])
+                ],
+                axis=0,
+            )
+            loss = tf.reduce_sum(found * data.get("in.cotangent", 0.0))
+        assert_close(found, data["out.context"], 1e-5)
+        if "in.cotangent" in data:
+            for name, gradient in zip("qkv", tape.gradient(loss, inputs), strict=True):
+                assert_close(gradient, data[f"grad.{name}"], 2e-5)
+
+    def test_positions_of_transformer_xl(self):
+        data, hparams = load("topk_mem_xlbias")
+        query = data["in.q"]
+        found = specs.build(ATTENTION, "topk", k=hparams["k"])(
+            query + data["w.r_w_bias"][:, np.newaxis],
+            query + data["w.r_r_bias"][:, np.newaxis],
+            data["in.k"],
+            data["in.v"],
+            np.transpose(data["in.r_heads"], [1, 0, 2]),
+            visibility=Visibility(remembered=tf.fill([hparams["B"]], hparams["M"])),
+        )
+        assert_close(found, data["out.context"], 1e-5)
+
+
+def _of_row(inputs, bias, row):
+    """The first arguments of a core for one row whose scores have a bias for each pair."""
+    query, keys, values = (x[row : row + 1] for x in inputs)
+    if bias is None:
+        return query, query, keys, values, None
+    bias = bias[row if len(bias) > 1 else 0]  # [H, T, S]
+    num_heads, num_queries, num_keys = bias.shape
+    # Distances S - 1, ..., 1 - T; of each, what every query adds to the score at that distance.
+    encodings = np.zeros([num_heads, num_keys + num_queries - 1, num_queries], np.float32)
+    for i, j in np.ndindex(num_queries, num_keys):
+        encodings[:, j + num_queries - 1 - i, i] = bias[:, i, j]
+    if num_keys > num_queries:  # memory: no query looks ahead
+        encodings = encodings[:, :num_keys]
+    pick = tf.eye(num_queries, batch_shape=[1, num_heads]) * query.shape[-1] ** 0.5
+    return query, pick, keys, values, tf.constant(encodings)
+
+
+class LocalTest(parameterized.TestCase):
+    @parameterized.parameters(
+        "t16_m8_w4_b4",
+        "t13_m6_w5_b4",
+        "t10_m0_w3_b4",
+        "t9_m20_w12_b8",
+        "t12_m12_w11_b4",
+        "t8_m8_w6_b4_clamp_memvalid",
+    )
+    def test_values(self, case):
+        data, hparams = load(f"localxl_{case}")
+        for block in (*hparams["blocks_to_try"], None):
+            layer = RelativeAttention(
+                d_model=hparams["d"],
+                num_heads=hparams["H"],
+                head_dim=hparams["D"],
+                core=f"local(window={hparams['w']}, block={block})",
+            )
+            layer.build(None)
+            heads = [hparams["d"], hparams["H"], hparams["D"]]
+            for name, weight in (
+                ("q.kernel", layer.query_kernel),
+                ("k.kernel", layer.key_kernel),
+                ("v.kernel", layer.value_kernel),
+                ("r.kernel", layer.position_kernel),
+            ):
+                weight.assign(data[f"w.{name}"].reshape(heads))
+            layer.output_kernel.assign(data["w.o.kernel"].reshape([*heads[1:], heads[0]]))
+            layer.content_bias.assign(data["w.r_w_bias"])
+            layer.position_bias.assign(data["w.r_r_bias"])
+            distances = positions.distances(hparams["S"])
+            if hparams["clamp_len"] > 0:
+                distances = tf.minimum(distances, float(hparams["clamp_len"]))
+            found = layer(
+                data["in.h"],
+                *layer.keys_values(tf.concat([data["in.mem"], data["in.h"]], axis=1)),
+                layer.encodings(positions.sinusoids(distances, hparams["d"])),
+                visibility=Visibility(
+                    remembered=tf.constant(hparams["mem_valid"] or [hparams["M"]] * hparams["B"])
+                ),
+            )
+            assert_close(found, data["out.attn_out"], 1e-5)
+
+
+class TwoSided(parameterized.TestCase):
+    """Cores behind projections with biases, which the project has none of."""
+
+    def check(self, data, hparams, spec, visibility, of_core=()):
+        """Values and gradients. `of_core`: projections by weights that the core has of its own."""
+        rows, num_tokens, width = data["in.x"].shape
+        num_heads, head_dim = hparams["H"], hparams["D"]
+        x = tf.constant(data["in.x"])
+        weights = {
+            name: tf.constant(data[f"w.{name}"])
+            for name in (f"{p}.{w}" for p in ("query", "key", "value") for w in ("kernel", "bias"))
+        }
+        core = specs.build(ATTENTION, spec)
+        core.build_weights(width + 1, num_heads, head_dim, 0.02)
+        core.built = True
+        for name in of_core:  # a bias is the row of a kernel that meets ones
+            kernel = np.concatenate([data[f"w.{name}.kernel"], data[f"w.{name}.bias"][np.newaxis]])
+            own_kernel(core, name).assign(kernel.reshape([width + 1, num_heads, head_dim]))
+        own = {name: own_kernel(core, name).value for name in of_core}
+        with tf.GradientTape() as tape:
+            tape.watch([x, weights, own])
+            projected = []
+            for name in ("query", "key", "value"):
+                flat = x @ weights[f"{name}.kernel"] + weights[f"{name}.bias"]
+                flat = tf.reshape(flat, [rows, num_tokens, num_heads, head_dim])
+                projected.append(tf.transpose(flat, [0, 2, 1, 3]))
+            query, key, value = projected
+            seen = {"x": tf.concat([x, tf.ones_like(x[..., :1])], -1)} if core.TAKES_INPUT else {}
+            found = core(query, query, key, value, None, visibility=visibility, **seen)
+            found = tf.reshape(tf.transpose(found, [0, 2, 1, 3]), [rows, num_tokens, -1])
+            loss = tf.reduce_sum(found * data.get("in.cotangent", 0.0))
+        assert_close(found, data["out.context"], 1e-5)
+        watched = {"x": x} | weights | {f"{name}.kernel": own[name] for name in of_core}
+        gradients = tape.gradient(loss, watched)
+        for name in (key.removeprefix("grad.") for key in data if key.startswith("grad.")):
+            gradient = tf.reshape(gradients[name], [-1, *data[f"grad.{name}"].shape[1:]])
+            assert_close(gradient[: len(data[f"grad.{name}"])], data[f"grad.{name}"], 2e-5)
+
+
+def own_kernel(core, name):
+    """The weight of a core that the reference calls query_global, key_global or value_global."""
+    return getattr(core, f"global_{name.removesuffix('_global')}_kernel")
+
+
+class LongformerTest(TwoSided):
+    @parameterized.product(
+        case=("window", "window_pad", "global", "one_chunk", "dilated", "dilated_causal"),
+        block=(None, 2),
+    )
+    def test_values_and_gradients(self, case, block):
+        data, hparams = load(f"longformer_{case}")
+        mask = data["in.attention_mask"]
+        is_causal = hparams["causal"]
+        dilations = hparams["dilation"]
+        dilations = (dilations,) if isinstance(dilations, int) else tuple(dilations)
+        most = 0 if len(dilations) > 1 else 3
+        spec = (
+            f"longformer(window={hparams['w_one_sided']}, dilations={dilations}, block={block}, "
+            f"max_global_tokens={most})"
+        )
+        visibility = Visibility(
+            remembered=tf.zeros([len(mask)], tf.int32),
+            lookahead=0 if is_causal else None,
+            lengths=tf.constant((mask > 0).sum(axis=1), tf.int32),
+            global_tokens=tf.constant(mask == 2),
+        )
+        of_core = ("query_global", "key_global", "value_global") if most else ()
+        self.check(data, hparams, spec, visibility, of_core)
+
+
+class BigBirdTest(TwoSided):
+    @parameterized.parameters("n12", "n16", "n14_pad", "n6_r1", "n21_r8", "dup_table", "t1024")
+    def test_values_and_gradients(self, case):
+        if case == "t1024":
+            path = helpers.shared("golden/variants/bigbird_t1024_oldplan.npz")
+            data, hparams = dict(np.load(path).items()), dict(block_size=64, num_random_blocks=3)
+            hparams |= dict(H=2, D=4)
+        else:
+            data, hparams = load(f"bigbird_{case}")
+        table = tuple(tuple(map(tuple, head)) for head in data["in.random_table"].tolist())
+        spec = (
+            f"bigbird(block={hparams['block_size']}, random={hparams['num_random_blocks']}, "
+            f"table={table})"
+        )
+        visibility = Visibility(
+            remembered=tf.zeros([len(data["in.mask"])], tf.int32),
+            lookahead=None,
+            lengths=tf.constant(data["in.mask"].sum(axis=1), tf.int32),
+        )
+        self.check(data, hparams, spec, visibility)
+
+
+if __name__ == "__main__":
+    absltest.main()
