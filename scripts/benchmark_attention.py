@@ -3,11 +3,16 @@
 What is timed is a core alone, one row, two heads of 64: its scores, weights and sums, and their
 gradients, as in training. The projections around it are the same for all.
 
-    dense         every token sees all before it
-    local         itself and 128 before it; also in two groups of heads, every second one
+    dense                 every token sees all before it
+    local                 itself and 128 before it
+    local, dilated        64 before it; half of the heads every second one
+    dense, both ways      every token sees all
+    longformer            itself, 128 on either side, and 4 global tokens; with their projections
+    bigbird               its block of 64 and the two beside it, the first, the last, 3 at random
 
-All have Transformer-XL's positions. At the shortest length the values of local are held to those
-of dense attention under the same mask; tests hold the rest.
+The first three are causal, the others look ahead and are held against dense that does. All have
+Transformer-XL's positions. At the shortest length the values of windows are held to those of dense
+attention under the same mask; tests hold the rest.
 
     ms, fastest, slowest    of values and gradients
     us_per_token            microseconds
@@ -37,11 +42,31 @@ from txl_tf.config import Config
 from txl_tf.ops.dropout import DropoutKey
 from txl_tf.ops.masks import Visibility
 
-_HEADS, _WIDTH, _WINDOW = 2, 64, 128
-_SPECS = {
-    "dense": "dense",
-    "local": f"local(window={_WINDOW})",
-    "local, dilated": f"local(window={_WINDOW // 2}, dilations=(1, 2))",
+_HEADS, _WIDTH, _WINDOW, _GLOBAL = 2, 64, 128, 4
+
+
+class Kind(NamedTuple):
+    """What a row measures.
+
+    Attributes:
+      spec: of the core.
+      rival: the kind of dense attention that it is held against.
+      lookahead: see `masks.Visibility`.
+    """
+
+    spec: str
+    rival: str = "dense"
+    lookahead: int | None = 0
+
+
+_BOTH_WAYS: dict[str, Any] = dict(rival="dense, both ways", lookahead=None)
+_KINDS = {
+    "dense": Kind("dense"),
+    "local": Kind(f"local(window={_WINDOW})"),
+    "local, dilated": Kind(f"local(window={_WINDOW // 2}, dilations=(1, 2))"),
+    "dense, both ways": Kind("dense", **_BOTH_WAYS),
+    "longformer": Kind(f"longformer(window={_WINDOW}, max_global_tokens={_GLOBAL})", **_BOTH_WAYS),
+    "bigbird": Kind("bigbird(block=64, random=3)", **_BOTH_WAYS),
 }
 _GROWS_FROM = 2048
 
@@ -64,12 +89,23 @@ class Core:
     """Values and gradients of a kind on random inputs; the result of a call is its values."""
 
     def __init__(self, point: Point) -> None:
-        self.rules = Visibility(remembered=tf.constant([0]))
-        shape = [1, _HEADS, point.length, _WIDTH]
+        kind, length = _KINDS[point.kind], point.length
+        self.rules = Visibility(
+            remembered=tf.constant([0]),
+            lookahead=kind.lookahead,
+            global_tokens=tf.range(length)[tf.newaxis] % (length // _GLOBAL) == 0,
+        )
         draw = np.random.default_rng(0).normal
+        shape = [1, _HEADS, length, _WIDTH]
         self.inputs = [tf.constant(draw(size=shape), tf.float32) for _ in range(4)]
-        self.core = specs.build(ATTENTION, _SPECS[point.kind])
-        rows = min(point.length, 1 + (self.core.reach or point.length))
+        self.core = specs.build(ATTENTION, kind.spec)
+        self.core.build_weights(_HEADS * _WIDTH, _HEADS, _WIDTH, 0.02)
+        self.core.built = True
+        if self.core.TAKES_INPUT:
+            shape = [1, length, _HEADS * _WIDTH]
+            self.inputs.append(tf.constant(draw(size=shape), tf.float32))
+        reach = min(length - 1, self.core.reach or length)
+        rows = 1 + reach * (1 if kind.lookahead == 0 else 2)
         self.encodings = tf.constant(draw(size=[_HEADS, rows, _WIDTH]), tf.float32)
         self._step = tf.function(self._values_and_gradients, autograph=False)
 
@@ -79,22 +115,21 @@ class Core:
         return values.numpy()
 
     def values(self, spec: str | None = None, **changes: Any) -> np.ndarray:
-        """Those of the core itself, or of another that sees by the same or by changed rules."""
+        """Those of the core itself, or of another, that sees by the same or by changed rules."""
         core = self.core if spec is None else specs.build(ATTENTION, spec)
         rules = dataclasses.replace(self.rules, **changes)
-        return core(*self.inputs, self.encodings, visibility=rules).numpy()
+        return self._attend(core, rules).numpy()
+
+    def _attend(self, core, rules, **kwargs):
+        x = {"x": self.inputs[4]} if core.TAKES_INPUT else {}
+        return core(*self.inputs[:4], self.encodings, visibility=rules, **x, **kwargs)
 
     def _values_and_gradients(self):
         # A key, though nothing is dropped: in training, dense attention keeps all of its scores.
         key = DropoutKey(tf.constant([0, 0]), tf.constant([0]))
         with tf.GradientTape() as tape:
             tape.watch(self.inputs)
-            values = self.core(
-                *self.inputs,
-                self.encodings,
-                visibility=self.rules,
-                dropout_key=key,
-            )
+            values = self._attend(self.core, self.rules, dropout_key=key)
         return values, tape.gradient(values, self.inputs)
 
 
@@ -113,12 +148,12 @@ def measure(options: Options, lengths: list[int]) -> list[dict[str, Any]]:
     _check(lengths[0])
     rows = []
     for length in lengths:
-        points = [Point(kind, length) for kind in _SPECS if kind != "dense" or _fits(length)]
+        points = [Point(kind, length) for kind in _KINDS if _fits(kind, length)]
         logging.info("length=%d: %s", length, ", ".join(point.kind for point in points))
         at_rest = peak(_inputs_alone, length)
         own = {point: peak(alone, point) - at_rest for point in points}
         found = timing.race({point: Core(point) for point in points}, options.repeats)
-        rows += [_row(Point(kind, length), found, own) for kind in _SPECS]
+        rows += [_row(Point(kind, length), found, own) for kind in _KINDS]
     for row in rows:
         row["growth"] = _growth([r for r in rows if r["kind"] == row["kind"]])
     return rows
@@ -137,15 +172,23 @@ def _inputs_alone(length: int) -> None:
 
 
 def _check(length: int) -> None:
-    local = Core(Point("local", length))
-    expected = local.values("dense", attention_span=_WINDOW + 1)
-    contest.check("values of local", expected, local.values(), "float32")
+    for name in ("local", "longformer"):
+        core, is_causal = Core(Point(name, length)), _KINDS[name].lookahead == 0
+        # A window of all is attended to densely, by encodings that end early.
+        dense = "dense" if is_causal else f"local(window={length})"
+        seen = dict(attention_span=_WINDOW + 1, lookahead=0 if is_causal else _WINDOW)
+        expected = core.values(dense, global_tokens=None, **seen)
+        found = core.values(global_tokens=None)
+        contest.check(f"values of {name}", expected, found, "float32")
 
 
-def _fits(length: int) -> bool:
-    """Whether dense attention leaves memory to others: about six arrays of all scores."""
+def _fits(kind: str, length: int) -> bool:
+    """Whether it leaves memory to others: dense takes six arrays of all scores, or ten."""
+    if kind != _KINDS[kind].rival:
+        return True
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return 6 * 4 * _HEADS * length**2 < 0.7 * physical
+    arrays = 6 if _KINDS[kind].lookahead == 0 else 10
+    return arrays * 4 * _HEADS * length**2 < 0.7 * physical
 
 
 def _row(point: Point, times: dict[Point, timing.Timing], own: dict[Point, int]) -> dict[str, Any]:
@@ -154,7 +197,7 @@ def _row(point: Point, times: dict[Point, timing.Timing], own: dict[Point, int])
     if point not in times:
         return row | dict.fromkeys(names)
     median, least, most = times[point]
-    dense = Point("dense", point.length)
+    dense = Point(_KINDS[point.kind].rival, point.length)
     values = (
         1e3 * median,
         1e3 * least,

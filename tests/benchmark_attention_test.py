@@ -11,7 +11,7 @@ import trained
 from benchmark_attention import Core, Point
 from benchmark_options import Options
 
-KINDS = tuple(benchmark_attention._SPECS)
+KINDS = tuple(benchmark_attention._KINDS)
 
 
 class GrowthTest(parameterized.TestCase):
@@ -33,30 +33,35 @@ class CoreTest(parameterized.TestCase):
         np.testing.assert_allclose(core(), core.values(), rtol=0, atol=1e-5)
 
     def test_other_numbers_are_not_timed(self):
-        wrong = {"local": "local(window=127)"}
-        for kind, spec in wrong.items():
+        for kind in ("local", "longformer"):
+            spec = f"{kind}(window=127)"
+            wrong = benchmark_attention._KINDS[kind]._replace(spec=spec)
             with (
                 self.subTest(kind),
-                mock.patch.dict(benchmark_attention._SPECS, {kind: spec}),
+                mock.patch.dict(benchmark_attention._KINDS, {kind: wrong}),
                 self.assertRaisesRegex(ValueError, f"values of {kind} must be within"),
             ):
                 benchmark_attention._check(512)
         benchmark_attention._check(512)
 
     def test_dense_attention_that_would_not_fit_is_left_out(self):
-        self.assertTrue(benchmark_attention._fits(1024))
-        self.assertFalse(benchmark_attention._fits(2**22))
+        for kind, is_dense in (("dense", True), ("dense, both ways", True), ("bigbird", False)):
+            self.assertTrue(benchmark_attention._fits(kind, 1024))
+            self.assertEqual(benchmark_attention._fits(kind, 2**22), not is_dense)
 
 
 @pytest.mark.slow
 class ProgramTest(absltest.TestCase):
     def test_rows(self):
-        with mock.patch.object(benchmark_attention, "_fits", lambda length: length < 4096):
+        def fits(kind, length):
+            return length < 4096 or not kind.startswith("dense")
+
+        with mock.patch.object(benchmark_attention, "_fits", fits):
             rows = benchmark_attention.measure(Options(repeats=1), [512, 2048, 4096])
         self.assertEqual([row["kind"] for row in rows], list(KINDS) * 3)
         for row in rows:
             self.assertEqual(row.keys(), rows[0].keys())
-            if row["kind"] == "dense":
+            if row["kind"].startswith("dense"):
                 self.assertEqual(row["ms"] is None, row["length"] == 4096)
             else:
                 self.assertIsNotNone(row["growth"])
