@@ -36,7 +36,7 @@ import contest
 import timing
 from benchmark_options import Options
 from peak import peak
-from txl_tf import specs
+from txl_tf import kinds, specs
 from txl_tf.attention import ATTENTION
 from txl_tf.config import Config
 from txl_tf.ops.dropout import DropoutKey
@@ -104,7 +104,7 @@ class Core:
         if self.core.TAKES_INPUT:
             shape = [1, length, _HEADS * _WIDTH]
             self.inputs.append(tf.constant(draw(size=shape), tf.float32))
-        reach = min(length - 1, self.core.reach or length)
+        reach = min(length - 1, specs.build(kinds.ATTENTION, kind.spec).reach or length)
         rows = 1 + reach * (1 if kind.lookahead == 0 else 2)
         self.encodings = tf.constant(draw(size=[_HEADS, rows, _WIDTH]), tf.float32)
         self._step = tf.function(self._values_and_gradients, autograph=False)

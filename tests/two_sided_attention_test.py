@@ -10,10 +10,11 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
-from txl_tf import specs
+from txl_tf import kinds, specs
 from txl_tf.attention import ATTENTION
 from txl_tf.ops.dropout import DropoutKey
 from txl_tf.ops.masks import Visibility
+from txl_tf.ops.shapes import larger, shape_of
 
 SPECS = {
     "dense": "dense",
@@ -63,13 +64,15 @@ def rules(num_tokens, rows=3):
 
 
 def run(core, arrays, visibility, **kwargs):
+    """Calls a core as a block does: with encodings of what its kind may see by place."""
     *arrays, x = arrays
+    kind = next(name for name, row in ATTENTION.items() if type(core) is row)
+    reach = kinds.ATTENTION[kind](**{name: getattr(core, name) for name in core.OPTIONS}).reach
+    if arrays[4] is not None and reach is not None:
+        rows = shape_of(arrays[4])[1]
+        beyond = larger((rows - 1) // 2 - reach, 0)
+        arrays[4] = arrays[4][:, beyond : rows - beyond]
     seen = {"x": x} if core.TAKES_INPUT else {}
-    reach = core.reach
-    encodings = arrays[4]
-    if encodings is not None and reach is not None:  # as a block does
-        extra = max((encodings.shape[1] - 1) // 2 - reach, 0)
-        arrays[4] = encodings[:, extra : encodings.shape[1] - extra]
     return core(*arrays, visibility=visibility, **seen, **kwargs)
 
 
@@ -241,7 +244,7 @@ class LawsTest(parameterized.TestCase):
                 lengths=lengths,
                 global_tokens=marked,
             )
-            return run_whole(core, arrays, found)
+            return run(core, arrays, found)
 
         blank = [tf.TensorSpec([None, HEADS, None, WIDTH])] * 4
         blank += [tf.TensorSpec([HEADS, None, WIDTH]), tf.TensorSpec([None, None, D_MODEL])]
@@ -287,15 +290,6 @@ class LawsTest(parameterized.TestCase):
         )
         np.testing.assert_allclose(both[1:2], alone, atol=1e-5)
         self.assertGreater(np.abs(both - run(core, arrays, visibility)).max(), 0.1)
-
-
-def run_whole(core, arrays, visibility):
-    """As `run`, with encodings of all distances that a core gets where nobody knows how many."""
-    *arrays, x = arrays
-    if core.reach is not None:
-        extra = tf.maximum((tf.shape(arrays[4])[1] - 1) // 2 - core.reach, 0)
-        arrays[4] = arrays[4][:, extra : tf.shape(arrays[4])[1] - extra]
-    return core(*arrays, visibility=visibility, **({"x": x} if core.TAKES_INPUT else {}))
 
 
 class BigBirdTest(parameterized.TestCase):

@@ -48,7 +48,7 @@ class Kind:
 
     @property
     def reach(self) -> int | None:
-        """The farthest distance at which a key may be seen; None is no limit."""
+        """The farthest distance that has a part in scores; None is no limit."""
         return None
 
 
@@ -146,6 +146,10 @@ class BigBird(Kind):
             f"have, for each head and each of n - 2 blocks, {self.random} numbers below n",
             self.table,
         )
+
+    @property
+    def reach(self) -> int:
+        return (self.random + 5) * self.block - 1  # of a short text, which is seen whole
 
     def check_in(self, model: Architecture) -> None:
         if model.is_causal:

@@ -43,10 +43,6 @@ class BigBirdAttention(DenseAttention):
         self.seed = seed
         self.table = table
 
-    @property
-    def reach(self):
-        return (self.random + 5) * self.block  # of a dense text
-
     def random_blocks(self, num_heads, num_blocks):
         """Numbers of the chosen blocks, [H, n - 2, r] int32; equal for equal arguments."""
         if self.table is not None:

@@ -40,11 +40,6 @@ class AttentionCore(keras.layers.Layer):
     def build_weights(self, d_model, num_heads, head_dim, init_std):
         """Makes what weights a core has of its own."""
 
-    @property
-    def reach(self):
-        """The farthest distance at which a key may be seen; None is no limit."""
-        return None
-
     def softmax(self, scores, visible):
         """Weights of the visible keys, in float32. [..., T, S], visible alike -> [..., T, S]."""
         # A sum, whose small term all layers share, costs less than a choice for each score.

@@ -45,10 +45,6 @@ class LocalAttention(DenseAttention):
         self.block = block
         self.k = k
 
-    @property
-    def reach(self):
-        return self.window * max(self.dilations)
-
     def select(self, scores):
         return scores if self.k is None else selection.highest(scores, self.k)
 

@@ -2,7 +2,7 @@
 
 import keras
 
-from txl_tf import specs
+from txl_tf import kinds, specs
 from txl_tf.feed_forward import FEED_FORWARD
 from txl_tf.layers.positions import POSITIONS
 from txl_tf.ops import dropout as dropouts
@@ -125,9 +125,9 @@ class Block(keras.layers.Layer):
         """What attention makes of distances, [H, R, K'] or None; see there.
 
         Shapes: distances [R] or [R, D], falling by 1, the last `num_later` below 0; those beyond
-        the core's reach are left out.
+        the kind's reach are left out.
         """
-        reach = self.attention.attend.reach
+        reach = specs.build(kinds.ATTENTION, self.attention.core).reach
         if reach is not None:
             rows = shape_of(distances)[0]
             first, last = rows - num_later - 1 - reach, rows - larger(num_later - reach, 0)
