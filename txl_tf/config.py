@@ -5,8 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from txl_tf import fields, kinds
+from txl_tf import fields
 from txl_tf.fields import check, check_at_least, check_choice
+from txl_tf.stack_config import StackConfig
 
 POSITIONS = ("xl", "shaw", "absolute", "absolute_per_layer")
 _WITH_SINUSOIDS = ("xl", "absolute")
@@ -15,7 +16,7 @@ _WITHOUT_MEMORY = ("absolute", "absolute_per_layer")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TransformerXLConfig:
+class TransformerXLConfig(StackConfig):
     """One architecture (arXiv 1901.02860), with the options of the published implementations.
 
     Attributes:
@@ -86,17 +87,9 @@ class TransformerXLConfig:
     attend_to_initial_zeros: bool = False
 
     def __post_init__(self) -> None:
-        fields.check_types(self)
-        check_at_least(self, 1, "vocab_size", "num_layers", "d_model", "num_heads", "head_dim")
-        check_at_least(self, 1, "d_inner", "d_embed", "div_val", "clamp_len", "attention_span")
-        check_at_least(self, 1, "num_positions")
-        check_at_least(self, 0, "mem_len", "init_std", "proj_init_std")
-        check(
-            self.layer_norm_epsilon > 0, "layer_norm_epsilon", "be above 0", self.layer_norm_epsilon
-        )
-        for field in ("dropout", "attention_dropout"):
-            rate = getattr(self, field)
-            check(0 <= rate < 1, field, "be at least 0 and below 1", rate)
+        self.check_stack()
+        check_at_least(self, 1, "d_embed", "div_val", "attention_span", "num_positions")
+        check_at_least(self, 0, "mem_len", "proj_init_std")
         rising = all(a < b for a, b in zip((0, *self.cutoffs), self.cutoffs, strict=False))
         check(rising, "cutoffs", "rise from above 0", self.cutoffs)
         if self.cutoffs and self.cutoffs[-1] >= self.vocab_size:
@@ -112,15 +105,13 @@ class TransformerXLConfig:
                 f"with d_embed {self.embed_dim} and {len(self.cutoffs)} cutoffs"
             )
         self._check_position()
-        for field in ("attention", "feed_forward", "tie_projections"):
-            check(len(getattr(self, field)) > 0, field, "not be empty", ())
-        kinds.check_specs(kinds.ATTENTION, "attention", self)
-        kinds.check_specs(kinds.FEED_FORWARD, "feed_forward", self)
+        check(len(self.tie_projections) > 0, "tie_projections", "not be empty", ())
+        self.check_specs()
 
     def _check_position(self) -> None:
         check_choice(self, "position", POSITIONS)
-        if self.position in _WITH_SINUSOIDS and self.d_model % 2:
-            raise ValueError(f"d_model must be even (half sines, half cosines), got {self.d_model}")
+        if self.position in _WITH_SINUSOIDS:
+            self.check_even()
         if self.position in _WITH_TABLES and self.num_positions is None:
             raise ValueError(f"num_positions must be given for position {self.position}, got none")
         if self.position not in _WITH_TABLES and self.num_positions is not None:
@@ -143,11 +134,6 @@ class TransformerXLConfig:
     def embed_dim(self) -> int:
         """Width of the first embedding table: `d_embed`, else `d_model`."""
         return self.d_model if self.d_embed is None else self.d_embed
-
-    def layer_specs(self, field: str) -> tuple[str, ...]:
-        """The spec of each layer: ("a", "b") over three layers is ("a", "b", "a")."""
-        specs = getattr(self, field)
-        return tuple(specs[i % len(specs)] for i in range(self.num_layers))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

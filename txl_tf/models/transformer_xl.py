@@ -1,7 +1,6 @@
 """The language model: a stack of blocks that carries a memory from segment to segment."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import keras
@@ -10,18 +9,13 @@ import tensorflow as tf
 from txl_tf.config import TransformerXLConfig, from_dict
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
-from txl_tf.layers.block import SITES, Block
 from txl_tf.layers.position_table import PositionTable
 from txl_tf.layers.positions import POSITIONS
-from txl_tf.layers.shared_biases import SharedBiases
-from txl_tf.models import memory
+from txl_tf.models import memory, stack
 from txl_tf.ops import dropout as dropouts
-from txl_tf.ops import ids as id_checks
 from txl_tf.ops import masks, positions
 from txl_tf.ops.shapes import shape_of, smaller
 
-# Numbers of the model's own dropout places; the blocks' follow from FIRST_BLOCK on.
-_EMBEDDING, _POSITIONS, _FINAL, _FIRST_BLOCK = 0, 1, 2, 8
 _UNCHANGED: Any = object()
 
 
@@ -93,37 +87,8 @@ class TransformerXL(keras.Model):
             dtype=policy,
         )
         self.embedding = AdaptiveEmbedding(**words, name="embedding")
-        self.biases = None
-        if self._position.biases and not config.untie_biases:
-            self.biases = SharedBiases(
-                config.num_heads, config.head_dim, config.init_std, dtype=policy, name="biases"
-            )
-        self.blocks = [
-            Block(
-                d_model=config.d_model,
-                num_heads=config.num_heads,
-                head_dim=config.head_dim,
-                d_inner=config.d_inner,
-                attention=attention,
-                feed_forward=feed_forward,
-                position=config.position,
-                num_positions=config.num_positions,
-                own_biases=config.untie_biases,
-                pre_norm=config.pre_norm,
-                dropout=config.dropout,
-                attention_dropout=config.attention_dropout,
-                init_std=config.init_std,
-                layer_norm_epsilon=config.layer_norm_epsilon,
-                site=_FIRST_BLOCK + SITES * layer,
-                dtype=policy,
-                name=f"block_{layer}",
-            )
-            for layer, (attention, feed_forward) in enumerate(
-                zip(
-                    config.layer_specs("attention"), config.layer_specs("feed_forward"), strict=True
-                )
-            )
-        ]
+        self.biases = stack.make_biases(config, policy)
+        self.blocks = stack.make_blocks(config, policy, config.num_positions)
         self.position_tables = [
             PositionTable(
                 config.num_positions,
@@ -142,11 +107,8 @@ class TransformerXL(keras.Model):
         )
 
     def build(self, input_shape=None):
-        width = self.config.d_model
         shared = (self.embedding, self.biases, self.softmax)
-        for layer in (*shared, *self.blocks, *self.position_tables):
-            if layer is not None and not layer.built:
-                layer.build((None, None, width))
+        stack.build((*shared, *self.blocks, *self.position_tables), self.config.d_model)
 
     def call(
         self,
@@ -160,7 +122,7 @@ class TransformerXL(keras.Model):
         states, mems, key = self._run(
             token_ids, mems, lengths, document_start, dropout_key, training
         )
-        hidden = dropouts.dropout(states[-1], self.config.dropout, key, _FINAL)
+        hidden = dropouts.dropout(states[-1], self.config.dropout, key, stack.FINAL_SITE)
         return self.scores_of(hidden), mems
 
     def nll(
@@ -183,12 +145,11 @@ class TransformerXL(keras.Model):
         Raises:
           ValueError: called eagerly with ids or targets outside the vocabulary, -1 excepted.
         """
-        if _is_eager(targets):
-            id_checks.check_ids("targets", targets, self.config.vocab_size, ignored=-1)
+        stack.check_ids("targets", targets, self.config.vocab_size, ignored=-1)
         states, mems, key = self._run(
             token_ids, mems, lengths, document_start, dropout_key, training
         )
-        hidden = dropouts.dropout(states[-1], self.config.dropout, key, _FINAL)
+        hidden = dropouts.dropout(states[-1], self.config.dropout, key, stack.FINAL_SITE)
         return self.nll_of(hidden, targets, lengths), mems
 
     def hidden_states(
@@ -231,31 +192,22 @@ class TransformerXL(keras.Model):
           returns the residual stream, L + 1 of [B, T, D]; and for each layer keys and values of
             memory and segment, [B, H, S, K] each.
         """
-        # As tensors: the gradient of a layer that is computed again finds no Keras variable.
-        shared = () if self.biases is None else (self.biases.content, self.biases.position)
-        biases = [tf.convert_to_tensor(bias) for bias in shared]
         x = self.embedding(token_ids)
         places = self._places(shape_of(token_ids)[1], lengths)  # [B or 1, T]
         if self._position.at_embedding:
             x += tf.cast(positions.sinusoids(places, self.config.d_model), x.dtype)
-        x = dropouts.dropout(x, self.config.dropout, dropout_key, _EMBEDDING)
-        states, joined = [x], []
-        for layer, (block, past, distances) in enumerate(
-            zip(self.blocks, pasts, encodings, strict=True)
-        ):
-            if self._position.at_layers:
-                x += self.position_tables[layer](places)
-            run = functools.partial(block, visibility=visibility, dropout_key=dropout_key)
-            if self.rematerialize and dropout_key is not None:
-                run = tf.recompute_grad(run)
-            scored = () if distances is None else (distances, *biases)  # it takes tensors alone
-            x, keys, values, *routing = run(x, *past, *scored)
-            states.append(x)
-            joined.append((keys, values))
-            block.routing = routing[0] if routing else None
-            if routing and dropout_key is not None:
-                block.add_loss(routing[0][0])  # here: what is computed again must not add it again
-        return states, joined
+        x = dropouts.dropout(x, self.config.dropout, dropout_key, stack.EMBEDDING_SITE)
+        return stack.run(
+            self.blocks,
+            self.biases,
+            x,
+            pasts,
+            encodings,
+            visibility=visibility,
+            dropout_key=dropout_key,
+            rematerialize=self.rematerialize,
+            places=[table(places) for table in self.position_tables] or None,
+        )
 
     def routing(self):
         """How experts were used in the last call, over the layers that have some.
@@ -286,7 +238,7 @@ class TransformerXL(keras.Model):
             distances = positions.sinusoids(distances, self.config.d_model)  # [R, D]
             distances = tf.cast(distances, self.compute_dtype)
             distances = dropouts.dropout(  # once for all layers and rows
-                distances, rate, dropout_key, _POSITIONS, by_row=False
+                distances, rate, dropout_key, stack.POSITIONS_SITE, by_row=False
             )
         encodings = [block.encodings(distances) for block in self.blocks]
         if not as_one:
@@ -334,14 +286,13 @@ class TransformerXL(keras.Model):
     def _run(self, token_ids, mems, lengths, document_start, dropout_key, training):
         """Everything below the softmax: L + 1 states [B, T, D], the new memory, the dropout key."""
         config = self.config
-        if _is_eager(token_ids):
-            id_checks.check_ids("token_ids", token_ids, config.vocab_size)
+        stack.check_ids("token_ids", token_ids, config.vocab_size)
         token_ids = tf.cast(token_ids, tf.int32)
         batch, num_tokens = shape_of(token_ids)
         # Nothing remembered: its slots would be masked, so the blocks need not even compute them.
         blank = mems is None and not config.attend_to_initial_zeros
         mems = self.initial_mems(batch) if mems is None else self._check_mems(mems)
-        key = self._dropout_key(dropout_key, batch) if training else None
+        key = stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
 
         past = [tf.stop_gradient(tf.cast(s, self.compute_dtype)) for s in mems.states]
         read = [s[:, :0] for s in past] if blank else past
@@ -372,12 +323,6 @@ class TransformerXL(keras.Model):
             attention_span=self.config.attention_span,
             place=place,
         )
-
-    def _dropout_key(self, key, batch):
-        if key is not None:
-            return key
-        seed = tf.bitcast(tf.cast(self.seed_generator.next(), tf.uint32), tf.int32)
-        return dropouts.DropoutKey(seed, tf.range(batch))
 
     def _check_mems(self, mems):
         config = self.config
@@ -421,7 +366,3 @@ class TransformerXL(keras.Model):
 def _count(document_start):
     """How many documents have begun up to each token. [B, T] bool -> [B, T] int32."""
     return tf.cumsum(tf.cast(document_start, tf.int32), axis=1)
-
-
-def _is_eager(x):
-    return tf.executing_eagerly() and not isinstance(x, keras.KerasTensor)
