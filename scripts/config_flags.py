@@ -12,7 +12,7 @@ A program defines what it offers at import and resolves it in `main`:
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from absl import app, flags
 
@@ -22,6 +22,7 @@ from txl_tf import presets
 flags.disclaim_key_flags()  # the flags belong to the program, whose --help shows them
 
 _shorthands: dict[str, str] = {}  # flag -> config field
+_Sections = TypeVar("_Sections")  # Config, or another dataclass of sections
 
 
 def define_preset(default: str | None = "tiny") -> flags.FlagHolder:
@@ -29,22 +30,27 @@ def define_preset(default: str | None = "tiny") -> flags.FlagHolder:
     return flags.DEFINE_enum("preset", default, presets.names(), "The configuration to start from.")
 
 
-def define_shorthands(fields: Mapping[str, str]) -> None:
-    """Defines --set, and for each flag name a flag that sets a field, as "train.batch_size"."""
+def define_shorthands(fields: Mapping[str, str], config: type = config_lib.Config) -> None:
+    """Defines --set, and for each flag name a flag that sets a field, as "train.batch_size".
+
+    Args:
+      fields: flag -> field.
+      config: the dataclass whose sections have the fields.
+    """
     help_text = "A change to the configuration, as section.field=value"
     flags.DEFINE_multi_string("set", [], help_text)
     for name, path in fields.items():
-        help_text = f"{_describe(path)} The same as --set={path}=..."
-        if _kind(path) in (bool, bool | None):
+        section, _, field = path.partition(".")
+        kind: Any = {f.name: f.type for f in dataclasses.fields(config)}[section]
+        help_text = f"{_describe(kind, field)} The same as --set={path}=..."
+        if _kind(kind, field) in (bool, bool | None):
             flags.DEFINE_bool(name, None, help_text)
         else:
             flags.DEFINE_string(name, None, help_text)
     _shorthands.update(fields)
 
 
-def resolve(
-    base: config_lib.Config, measured: Mapping[str, object] | None = None
-) -> config_lib.Config:
+def resolve(base: _Sections, measured: Mapping[str, object] | None = None) -> _Sections:
     """Returns `base` with the values measured from data, and over those with all flags, applied.
 
     Raises:
@@ -88,20 +94,14 @@ def _with_flag_name(message: str) -> str:
     return message
 
 
-def _section(path: str) -> Any:
-    section = path.partition(".")[0]
-    return {field.name: field.type for field in dataclasses.fields(config_lib.Config)}[section]
+def _kind(section: Any, name: str) -> object:
+    return {field.name: field.type for field in dataclasses.fields(section)}[name]
 
 
-def _kind(path: str) -> object:
-    fields = {field.name: field.type for field in dataclasses.fields(_section(path))}
-    return fields[path.partition(".")[2]]
-
-
-def _describe(path: str) -> str:
+def _describe(section: Any, name: str) -> str:
     """What the docstring of the section says about a field, as a sentence."""
-    attributes = (_section(path).__doc__ or "").partition("Attributes:\n")[2]
+    attributes = (section.__doc__ or "").partition("Attributes:\n")[2]
     names = r"^      (?:\w+, )*{}(?:, \w+)*: (.*(?:\n        .*)*)"
-    found = re.search(names.format(path.partition(".")[2]), attributes, re.MULTILINE)
-    text = " ".join(found[1].split()) if found else path
+    found = re.search(names.format(name), attributes, re.MULTILINE)
+    text = " ".join(found[1].split()) if found else name
     return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")

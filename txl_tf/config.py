@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from txl_tf import fields
 from txl_tf.fields import check, check_at_least, check_choice
@@ -304,7 +304,10 @@ def from_dict(kind: Any, values: Mapping[str, Any]) -> Any:
     return kind(**tidy)
 
 
-def override(config: Config, assignment: str) -> Config:
+_Sections = TypeVar("_Sections")  # Config, or another dataclass whose fields are such
+
+
+def override(config: _Sections, assignment: str) -> _Sections:
     """Returns `config` with one field changed, as in `override(config, "model.num_layers=4")`.
 
     The value is read by the field's type; "none" is None, tuples are comma-separated. Several
@@ -316,15 +319,17 @@ def override(config: Config, assignment: str) -> Config:
     return override_all(config, [assignment])
 
 
-def override_all(config: Config, assignments: list[str]) -> Config:
+def override_all(config: _Sections, assignments: list[str]) -> _Sections:
     """`override` for several assignments at once, checked after the last."""
+    whole: Any = config
+    values = {name: getattr(whole, name) for name in fields.types_of(whole)}
+    sections = {name: type(v) for name, v in values.items() if dataclasses.is_dataclass(v)}
     changes: dict[str, dict[str, Any]] = {}
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         section, _, field = path.strip().partition(".")
         if not equals or not field:
             raise ValueError(f"a setting must read section.field=value, got {assignment!r}")
-        sections = fields.types_of(Config)
         if section not in sections:
             raise ValueError(f"unknown section {section!r}; choose from {', '.join(sections)}")
         kinds = fields.types_of(sections[section])
@@ -336,5 +341,5 @@ def override_all(config: Config, assignments: list[str]) -> Config:
         changes.setdefault(section, {})[field] = fields.parse(
             f"{section}.{field}", kinds[field], text
         )
-    parts = {s: dataclasses.replace(getattr(config, s), **c) for s, c in changes.items()}
-    return dataclasses.replace(config, **parts)
+    parts = {s: dataclasses.replace(values[s], **c) for s, c in changes.items()}
+    return dataclasses.replace(whole, **parts)

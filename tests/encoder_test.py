@@ -1,0 +1,211 @@
+"""The laws of the encoder: padding, both sides, positions, saving; and a layer done by hand."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+import helpers
+from txl_tf.encoder_config import EncoderConfig
+from txl_tf.models.encoder import Encoder
+from txl_tf.ops.dropout import DropoutKey
+
+KINDS = {
+    "xl": {},
+    "clamped": dict(clamp_len=3),
+    "absolute": dict(position="absolute"),
+    "pre_norm": dict(pre_norm=True, untie_biases=True),
+    "topk": dict(attention=("topk(k=3)",)),
+    "local": dict(attention=("local(window=2, block=2)",)),
+    "mixed": dict(attention=("local(window=3, block=2, dilations=(1, 2))", "dense")),
+    "local absolute": dict(position="absolute", attention=("local(window=2, block=2)",)),
+}
+
+
+def tiny(**changes):
+    sizes = dict(vocab_size=11, num_layers=2, d_model=8, num_heads=2, head_dim=4, d_inner=16)
+    return EncoderConfig(**(sizes | dict(dropout=0.0) | changes))
+
+
+def make(kind="xl", **changes):
+    return helpers.loud(Encoder(tiny(**KINDS[kind] | changes)))
+
+
+class EncoderTest(parameterized.TestCase):
+    @parameterized.product(kind=tuple(KINDS), length=(13, 24))
+    def test_padding_is_not_seen(self, kind, length):
+        model = make(kind)
+        ids = helpers.draw_ids(4, length)
+        lengths = np.array([length, length - 1, 7, 1], "int32")
+        together = model(ids, lengths=lengths)
+        for row, real in enumerate(lengths):
+            alone = model(ids[row : row + 1, :real])[0]
+            np.testing.assert_allclose(together[row, :real], alone, rtol=0, atol=2e-5)
+        changed = np.where(np.arange(length) < lengths[:, np.newaxis], ids, 10 - ids)
+        again = model(changed.astype("int32"), lengths=lengths)
+        np.testing.assert_allclose(again[2, :7], together[2, :7], rtol=0, atol=1e-6)
+        self.assertGreater(np.abs(model(changed.astype("int32"))[2, :7] - again[2, :7]).max(), 1e-3)
+
+    @parameterized.parameters(*KINDS)
+    def test_both_sides_are_seen(self, kind):
+        model, ids = make(kind), helpers.draw_ids(1, 9)
+        before = np.array(model(ids))
+        ids[0, 4] = (ids[0, 4] + 1) % 11
+        difference = np.abs(np.array(model(ids)) - before).max(axis=-1)[0]
+        self.assertGreater(difference[3], 1e-4)
+        self.assertGreater(difference[5], 1e-4)
+
+    def test_a_window_ends_on_both_sides(self):
+        model, ids = make("local"), helpers.draw_ids(1, 15)
+        before = np.array(model(ids))
+        ids[0, 7] = (ids[0, 7] + 1) % 11
+        is_other = np.abs(np.array(model(ids)) - before).max(axis=-1)[0] > 1e-6
+        np.testing.assert_array_equal(np.flatnonzero(is_other), np.arange(3, 12))
+
+    @parameterized.parameters("xl", "absolute")
+    def test_order_matters(self, kind):
+        model, ids = make(kind), np.array([[1, 2, 3, 4]], "int32")
+        turned = np.array(model(ids[:, ::-1]))[:, ::-1]
+        self.assertGreater(np.abs(turned - model(ids)).max(), 1e-3)
+
+    @parameterized.parameters(*KINDS)
+    def test_saved_and_loaded(self, kind):
+        model, ids = make(kind), helpers.draw_ids(2, 9)
+        path = helpers.temp_dir(self) / "model.keras"
+        model.save(path)
+        again = keras.models.load_model(path)
+        self.assertEqual(again.config, model.config)
+        np.testing.assert_array_equal(again(ids), model(ids))
+
+    @parameterized.product(kind=("xl", "local", "absolute"), jit=(False, True))
+    def test_compiled_equals_eager(self, kind, jit):
+        model, ids = make(kind), helpers.draw_ids(2, 9)
+        lengths = np.array([9, 6], "int32")
+        compiled = tf.function(lambda *args: model(*args), jit_compile=jit)
+        found, expected = np.array(compiled(ids, lengths)), np.array(model(ids, lengths=lengths))
+        np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=2e-5)
+        np.testing.assert_allclose(found[1, :6], expected[1, :6], rtol=0, atol=2e-5)
+
+    @parameterized.parameters("xl", "local", "absolute")
+    def test_bfloat16(self, kind):
+        exact, ids = make(kind), helpers.draw_ids(2, 12)
+        model = Encoder(exact.config, dtype="mixed_bfloat16")
+        for weight, value in zip(model.weights, exact.weights, strict=True):
+            weight.assign(value)
+        found, expected = tf.cast(model(ids), tf.float32), np.array(exact(ids))
+        self.assertEqual(model(ids).dtype, tf.bfloat16)
+        self.assertLess(np.abs(found - expected).mean(), 0.1 * np.abs(expected).mean())
+
+    @parameterized.parameters(*KINDS)
+    def test_every_weight_learns(self, kind):
+        model, ids = make(kind, dropout=0.1), helpers.draw_ids(2, 12)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(ids, training=True) ** 3)
+        gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
+        for weight, gradient in zip(model.trainable_variables, gradients, strict=True):
+            self.assertIsNotNone(gradient, weight.path)
+            largest = np.abs(tf.convert_to_tensor(gradient)).max()
+            self.assertGreater(largest, 0, weight.path)
+
+    def test_dropout_follows_from_the_key(self):
+        model, ids = make(dropout=0.3, attention_dropout=0.2), helpers.draw_ids(2, 8)
+
+        def run(step, rows):
+            key = DropoutKey(tf.constant([1, step]), tf.constant(rows))
+            return np.array(model(ids[rows], dropout_key=key, training=True))
+
+        np.testing.assert_array_equal(run(3, [0, 1])[1:], run(3, [1]))
+        self.assertGreater(np.abs(run(3, [0, 1]) - run(4, [0, 1])).max(), 1e-2)
+        np.testing.assert_array_equal(model(ids), make()(ids))
+
+    def test_switch_adds_its_loss_in_training_alone(self):
+        model = make(feed_forward=("switch(experts=2)", "dense"))
+        model(helpers.draw_ids(2, 8))
+        self.assertEmpty(model.losses)
+        model(helpers.draw_ids(2, 8), training=True)
+        self.assertLen(model.losses, 1)
+
+    def test_dynamic_lengths_in_a_graph(self):
+        ids = helpers.draw_ids(2, 7)
+        signature = [tf.TensorSpec([None, None], tf.int32)]
+        model = make("absolute")
+        np.testing.assert_allclose(
+            tf.function(lambda x: model(x), input_signature=signature)(ids), model(ids), atol=1e-5
+        )
+        with self.assertRaisesRegex(ValueError, "token_ids must have a static length .* got none"):
+            tf.function(lambda x: make()(x), input_signature=signature)(ids)
+
+    def test_ids_are_checked(self):
+        with self.assertRaisesRegex(ValueError, "token_ids must lie in 0..10 .* got 11"):
+            make()(np.array([[3, 11]]))
+
+
+class OracleTest(parameterized.TestCase):
+    """One layer against NumPy in float64, score by score."""
+
+    @parameterized.parameters(None, 2)
+    def test_a_layer_by_hand(self, clamp_len):
+        model = make(num_layers=1, clamp_len=clamp_len)
+        ids, lengths = helpers.draw_ids(2, 6), (6, 4)
+        found = model(ids, lengths=np.array(lengths, "int32"))
+        for row, length in enumerate(lengths):
+            expected = encoded(model, ids[row, :length], clamp_len)
+            np.testing.assert_allclose(found[row, :length], expected, rtol=0, atol=1e-5)
+
+
+def encoded(model, ids, clamp_len):
+    """The encoder of one post-norm layer with shared biases. [T] -> [T, D] float64."""
+    w = {weight.path.partition("/")[2]: np.array(weight, float) for weight in model.weights}
+    x = w["embedding/table"][ids] * 8**0.5
+    q, k, v = (
+        np.einsum("td,dhk->htk", x, w[f"block_0/attention/{name}_kernel"])
+        for name in ("query", "key", "value")
+    )
+    scores = np.zeros([2, len(ids), len(ids)])
+    for h, i, j in np.ndindex(scores.shape):
+        distance = i - j if clamp_len is None else np.clip(i - j, -clamp_len, clamp_len)
+        angles = distance / 10000.0 ** (np.arange(0, 8, 2) / 8)
+        sinusoid = np.concatenate([np.sin(angles), np.cos(angles)])
+        r = sinusoid @ w["block_0/attention/position_kernel"][:, h]
+        content = (q[h, i] + w["biases/content"][h]) @ k[h, j]
+        scores[h, i, j] = (content + (q[h, i] + w["biases/position"][h]) @ r) / 4**0.5
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    context = np.einsum("hts,hsk->thk", weights, v)
+    x = x + np.einsum("thk,hkd->td", context, w["block_0/attention/output_kernel"])
+    x = normed(x, w, "block_0/attention_norm")
+    net = {name.rpartition("/")[2]: value for name, value in w.items() if "/feed_forward/" in name}
+    inner = np.maximum(x @ net["inner_kernel"] + net["inner_bias"], 0)
+    x = x + inner @ net["outer_kernel"] + net["outer_bias"]
+    return normed(x, w, "block_0/feed_forward_norm")
+
+
+def normed(x, w, name):
+    centred = x - x.mean(axis=-1, keepdims=True)
+    deviation = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+    return centred / deviation * w[f"{name}/gamma"] + w[f"{name}/beta"]
+
+
+class EncoderConfigTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (dict(position="shaw"), "position must be one of xl, absolute, got 'shaw'"),
+        (dict(d_model=7), "d_model must be even .* got 7"),
+        (dict(num_layers=0), "num_layers must be at least 1, got 0"),
+        (dict(dropout=1.0), "dropout must be at least 0 and below 1, got 1.0"),
+        (dict(attention=()), r"attention must not be empty, got \(\)"),
+        (dict(attention=("far",)), "attention 'far': unknown kind 'far'"),
+        (dict(clamp_len=0), "clamp_len must be at least 1, got 0"),
+    )
+    def test_mistakes_are_told(self, changes, message):
+        with self.assertRaisesRegex(ValueError, message):
+            tiny(**changes)
+
+    def test_it_has_no_memory(self):
+        self.assertEqual(tiny().mem_len, 0)
+        self.assertFalse(tiny().is_causal)
+        with self.assertRaisesRegex(TypeError, "mem_len"):
+            tiny(mem_len=4)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,132 @@
+"""A classifier of texts: its model, tokenizer and config, and the folder that keeps them.
+
+config.json                    the ClassifierConfig, labels included
+tokenizer.json, vocab.txt      the tokenizer
+checkpoints/ckpt-STEP.*        the weights
+"""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf import model_dir as model_dirs
+from txl_tf.classify import batches
+from txl_tf.classify.config import ClassifierConfig
+from txl_tf.classify.scores import Scores
+from txl_tf.data import files, tokenizers
+from txl_tf.data.labelled_text import Text
+from txl_tf.models.sequence_classifier import SequenceClassifier
+
+_CONFIG = "config.json"
+_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+_TOGETHER = 16  # batches of predictions whose texts are put together by length
+
+
+class Encoded(NamedTuple):
+    """Texts as the model reads them: ids of each, [n] int32, and labels [N] int32, -1 for none."""
+
+    ids: list[np.ndarray]
+    labels: np.ndarray
+
+
+class Classifier:
+    """Gives texts labels.
+
+    Args:
+      config: with the labels, and the vocabulary size of the tokenizer.
+      tokenizer: made for the training texts.
+
+    Attributes:
+      config, tokenizer: as given.
+      model: a SequenceClassifier, whose weights are random until trained or restored.
+      step: optimizer steps behind the weights.
+    """
+
+    def __init__(self, config: ClassifierConfig, tokenizer: tokenizers.Tokenizer):
+        self.config = config
+        self.tokenizer = tokenizer
+        self.step = 0
+        self.model = SequenceClassifier(
+            config.model,
+            len(config.labels),
+            config.text.pooling,
+            segment_len=config.segment_len,
+            dtype=_POLICIES[config.train.precision],
+        )
+        self.sizes = batches.sizes(config.text.max_tokens, config.segment_len)
+        self._log_probs = tf.function(self._make_log_probs, autograph=False)
+
+    def _make_log_probs(self, ids, lengths):
+        scores = self.model(ids, lengths=lengths, global_tokens=self.global_tokens(ids))
+        return tf.nn.log_softmax(scores)
+
+    def global_tokens(self, ids):
+        """Which tokens see all, as the config says. [B, T] -> [B, T] bool, or None."""
+        if self.config.text.global_tokens == "none":
+            return None
+        return tf.zeros_like(ids) + tf.range(ids.shape[1]) == 0
+
+    def encode(self, texts: Sequence[Text]) -> Encoded:
+        """Texts as ids."""
+        number = {label: i for i, label in enumerate(self.config.labels)}
+        labels = [-1 if t.label is None else number[t.label] for t in texts]
+        ids = [batches.encode(t.content, self.tokenizer, self.config.text) for t in texts]
+        return Encoded(ids, np.array(labels, np.int32))
+
+    def log_probs(self, encoded: Encoded, batch_size: int | None = None) -> np.ndarray:
+        """Of all labels for each text. -> [N, number of labels] float32."""
+        found = np.zeros([len(encoded.ids), len(self.config.labels)], np.float32)
+        size = batch_size or self.config.train.batch_size
+        for batch in batches.in_order(*encoded, size, self.sizes):
+            real = batch.places >= 0
+            log_probs = self._log_probs(tf.constant(batch.ids), tf.constant(batch.lengths))
+            found[batch.places[real]] = log_probs.numpy()[real]
+        return found
+
+    def evaluate(self, encoded: Encoded) -> Scores:
+        """How good the labels are that texts are given."""
+        return Scores.of(self.log_probs(encoded), encoded.labels)
+
+    def predict(self, texts: Iterable[Text]) -> Iterator[tuple[Text, dict[str, float]]]:
+        """The probability of each label, text by text, in the order of texts."""
+        count = _TOGETHER * self.config.train.batch_size
+        texts = iter(texts)
+        while some := list(itertools.islice(texts, count)):
+            probabilities = np.exp(self.log_probs(self.encode(some)))
+            for found, row in zip(some, probabilities.tolist(), strict=True):
+                yield found, dict(zip(self.config.labels, row, strict=True))
+
+    def save(self, path: str) -> None:
+        """Writes the folder, which appears whole or not at all; one that is there is replaced."""
+        with files.replacing(path.rstrip("/")) as folder:
+            self.tokenizer.save(folder)
+            model_dirs.save_weights(folder, self.model, self.step)
+            config = self.config.to_json().encode("utf-8")
+            files.write_bytes(os.path.join(folder, _CONFIG), config)
+
+    @classmethod
+    def load(cls, path: str) -> "Classifier":
+        """Reads what `save` wrote.
+
+        Raises:
+          ValueError: it is not there or not in order; names the folder or the file.
+        """
+        config_path = os.path.join(path, _CONFIG)
+        if not files.exists(config_path):
+            raise ValueError(
+                f"model_dir must hold a {_CONFIG} (train_classifier writes it), got {path}"
+            )
+        try:
+            config = ClassifierConfig.from_json(files.read_text(config_path))
+        except ValueError as error:
+            raise ValueError(f"{config_path}: {error}") from error
+        # What it was trained in is not what it has to be used in.
+        train = dataclasses.replace(config.train, precision="float32")
+        found = cls(dataclasses.replace(config, train=train), tokenizers.load(path))
+        found.step = model_dirs.restore_weights(path, found.model)
+        return found

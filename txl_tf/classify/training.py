@@ -1,0 +1,167 @@
+"""Trains a classifier: steps, log, validation, the best kept."""
+
+import math
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from txl_tf.classify import batches
+from txl_tf.classify.classifier import Classifier, Encoded
+from txl_tf.classify.scores import Scores
+from txl_tf.data.labelled_text import Text
+from txl_tf.ops.dropout import DropoutKey
+from txl_tf.training import devices
+from txl_tf.training import optimizer as optimizers
+
+
+def train(
+    classifier: Classifier,
+    texts: Sequence[Text],
+    valid: Sequence[Text] | None,
+    model_dir: str,
+) -> Scores | None:
+    """Trains on one device, and leaves the best classifier in `model_dir`, and in `classifier`.
+
+    The best has the highest accuracy on the validation texts, and of equal ones the lowest nats; it
+    is written when it is found. Without validation texts it is the last. The initial weights follow
+    from Keras' seed.
+
+    Args:
+      classifier: made for the labels of the texts.
+      texts: for training, labelled.
+      valid: for validation, or None.
+      model_dir: the folder to write; one that is there is replaced.
+
+    Returns the validation of the best, or None.
+
+    Raises:
+      ValueError: the loss is no longer a number.
+    """
+    config = classifier.config.train
+    encoded = classifier.encode(texts)
+    held_out = None if valid is None else classifier.encode(valid)
+    logging.info(
+        "texts=%d tokens=%d labels=%d parameters=%d sizes=%s",
+        len(texts),
+        sum(map(len, encoded.ids)),
+        len(classifier.config.labels),
+        classifier.model.count_params(),
+        ",".join(map(str, classifier.sizes)),
+    )
+    run = _Run(classifier, encoded, held_out, model_dir)
+    while classifier.step < config.train_steps and not run.is_enough:
+        run.advance()
+    return run.finish()
+
+
+class _Run:
+    """The state of one training."""
+
+    def __init__(
+        self, classifier: Classifier, encoded: Encoded, valid: Encoded | None, model_dir: str
+    ):
+        self._classifier = classifier
+        self._config = config = classifier.config.train
+        self._valid = valid
+        self._model_dir = model_dir
+        self._batches = batches.shuffled(*encoded, config.batch_size, classifier.sizes, config.seed)
+        self._optimizer = optimizers.make_optimizer(config)
+        self._optimizer.build(classifier.model.trainable_variables)
+        jit = devices.make("one_device").jit(config.jit)
+        self._step = tf.function(self._make_step, jit_compile=jit, autograph=False)
+        self._best: Scores | None = None
+        self._best_weights: list[np.ndarray] = []
+        self._best_step = 0
+        self._worse = 0  # validations since the best
+        self._untold: list[tf.Tensor] = []
+        self._tokens = 0
+        self._told = time.monotonic()
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether validation has not become better for as long as the config allows."""
+        limit = self._config.stop_after_evals
+        return limit is not None and self._worse >= limit
+
+    def advance(self) -> None:
+        """One step, and what is due after it."""
+        classifier, config = self._classifier, self._config
+        batch = next(self._batches)
+        self._untold.append(self._step(*map(tf.constant, batch[:3])))
+        self._tokens += int(batch.lengths[batch.labels >= 0].sum())
+        classifier.step += 1
+        is_last = classifier.step == config.train_steps
+        if is_last or classifier.step % config.log_every == 0:
+            self._tell()
+        is_due = config.eval_every is not None and classifier.step % config.eval_every == 0
+        if self._valid is not None and (is_last or is_due):
+            self._validate(self._valid)
+
+    def finish(self) -> Scores | None:
+        """Goes back to the best; writes what validation has not written yet."""
+        classifier = self._classifier
+        if self._best is None:
+            classifier.save(self._model_dir)
+        else:
+            for weight, value in zip(classifier.model.weights, self._best_weights, strict=True):
+                weight.assign(value)
+            classifier.step = self._best_step
+        return self._best
+
+    def _make_step(self, ids, lengths, labels):
+        """Mean nats of a batch before the step."""
+        model, config = self._classifier.model, self._config
+        seed = tf.stack([config.seed, tf.cast(self._optimizer.iterations, tf.int32)])
+        with tf.GradientTape() as tape:
+            nats = model.nll(
+                ids,
+                labels,
+                lengths=lengths,
+                global_tokens=self._classifier.global_tokens(ids),
+                dropout_key=DropoutKey(seed, tf.range(ids.shape[0])),
+                training=True,
+            )  # [B]
+            nats = tf.reduce_sum(nats) / tf.math.count_nonzero(labels >= 0, dtype=tf.float32)
+            loss = nats + model.auxiliary_loss()
+        weights = model.trainable_variables
+        gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        self._optimizer.apply(optimizers.clip(gradients, config.clip_norm)[0], weights)
+        return nats
+
+    def _tell(self) -> None:
+        step, now = self._classifier.step, time.monotonic()
+        nats = float(tf.reduce_mean(tf.stack(self._untold)))
+        seconds = now - self._told
+        logging.info(
+            "step=%d nats=%.4f tokens_per_s=%d seconds_left=%d",
+            step,
+            nats,
+            round(self._tokens / seconds),
+            round(seconds / len(self._untold) * (self._config.train_steps - step)),
+        )
+        if not math.isfinite(nats):
+            raise ValueError(
+                f"loss must be a number, got {nats} at step {step}; try a lower learning_rate"
+            )
+        self._untold, self._tokens, self._told = [], 0, now
+
+    def _validate(self, valid: Encoded) -> None:
+        start = time.monotonic()
+        classifier = self._classifier
+        scores = classifier.evaluate(valid)
+        logging.info(
+            "step=%d valid_accuracy=%.4f valid_macro_f1=%.4f valid_nats=%.4f",
+            *(classifier.step, scores.accuracy, scores.macro_f1, scores.nats),
+        )
+        best = self._best
+        if best is None or (scores.accuracy, -scores.nats) > (best.accuracy, -best.nats):
+            self._best, self._best_step, self._worse = scores, classifier.step, 0
+            self._best_weights = [weight.numpy() for weight in classifier.model.weights]
+            classifier.save(self._model_dir)
+        else:
+            self._worse += 1
+        self._told += time.monotonic() - start  # a rate is of training alone

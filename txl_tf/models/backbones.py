@@ -1,0 +1,91 @@
+"""What may stand below a head: a model, and how it reads texts."""
+
+import tensorflow as tf
+
+from txl_tf.config import TransformerXLConfig
+from txl_tf.encoder_config import EncoderConfig
+from txl_tf.models import stack
+from txl_tf.models.encoder import Encoder
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.ops import dropout as dropouts
+
+
+class Whole:
+    """An `Encoder`, which reads a text at once.
+
+    Shapes of `read`: those of an `Encoder`; lengths are not None.
+    """
+
+    CONFIG = EncoderConfig
+
+    def __init__(self, config, segment_len, dtype):
+        if segment_len is not None:
+            raise ValueError(
+                f"segment_len must be none for an encoder, which reads a text at once, "
+                f"got {segment_len}"
+            )
+        self.model = Encoder(config, dtype=dtype, name="backbone")
+
+    def read(self, token_ids, lengths, global_tokens, dropout_key):
+        return self.model(
+            token_ids,
+            lengths=lengths,
+            global_tokens=global_tokens,
+            dropout_key=dropout_key,
+            training=dropout_key is not None,
+        )
+
+
+class InSegments:
+    """A causal `TransformerXL`, which reads segment after segment and remembers those before.
+
+    Each segment is a part of the graph, which so grows with their number. No gradient passes the
+    memory, but each segment's own states get theirs.
+    """
+
+    CONFIG = TransformerXLConfig
+
+    def __init__(self, config, segment_len, dtype):
+        if segment_len is None or segment_len < 1:
+            raise ValueError(
+                "segment_len must be at least 1 for a causal backbone, which reads a text in "
+                f"segments, got {segment_len}"
+            )
+        self._segment_len = segment_len
+        self.model = TransformerXL(config, dtype=dtype, name="backbone")
+        self.model.softmax.trainable = False  # it has no part in this
+
+    def read(self, token_ids, lengths, global_tokens, dropout_key):
+        if global_tokens is not None:
+            raise ValueError("global_tokens must be none for a causal backbone, got some")
+        num_tokens = token_ids.shape[1]
+        if num_tokens is None:
+            raise ValueError("token_ids must have a static length for a causal backbone, got none")
+        mems, parts = None, []
+        for start in range(0, num_tokens, self._segment_len):
+            segment = token_ids[:, start : start + self._segment_len]
+            key = dropout_key
+            if key is not None:  # each segment with masks of its own
+                key = key._replace(seed=tf.random.fold_in(key.seed, start))
+            states, mems = self.model.hidden_states(
+                segment,
+                mems,
+                lengths=tf.clip_by_value(lengths - start, 0, segment.shape[1]),
+                dropout_key=key,
+                training=key is not None,
+            )
+            rate = self.model.config.dropout
+            parts.append(dropouts.dropout(states[-1], rate, key, stack.FINAL_SITE))
+        return tf.concat(parts, axis=1)  # [B, T, D]
+
+
+BACKBONES = {"encoder": Whole, "causal": InSegments}
+
+
+def name_of(config):
+    """The name in `BACKBONES` of what a config describes."""
+    names = [name for name, kind in BACKBONES.items() if isinstance(config, kind.CONFIG)]
+    if not names:
+        known = " or ".join(kind.CONFIG.__name__ for kind in BACKBONES.values())
+        raise ValueError(f"config must be a {known}, got {config!r}")
+    return names[0]

@@ -1,0 +1,123 @@
+"""The encoder: a stack of blocks in which a token sees those before and behind it."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from txl_tf.config import from_dict
+from txl_tf.encoder_config import EncoderConfig
+from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
+from txl_tf.layers.positions import POSITIONS
+from txl_tf.models import stack
+from txl_tf.ops import dropout as dropouts
+from txl_tf.ops import masks, positions
+from txl_tf.ops.shapes import shape_of
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class Encoder(keras.Model):
+    """What Transformer-XL's blocks make of a text that is read whole.
+
+        states = encoder(token_ids)
+
+    Positions are relative as in Transformer-XL (arXiv 1901.02860), with distances below 0 to later
+    tokens, or absolute; attention of each layer is that of its spec, at the cost of that.
+
+    Shapes:
+      token_ids: [B, T] int32. T is static with position "xl", also inside a graph.
+      lengths: [B] int32, how many tokens of each row are real; the rest is right padding, which
+        none sees, and whose own states mean nothing. None is all.
+      global_tokens: [B, T] bool, which tokens see all and are seen by all, for kinds of attention
+        that know such. None is none.
+      dropout_key: a `DropoutKey`, for masks that follow from run, step and row; None draws from
+        the model's own seed generator. Only read in training.
+      returns [B, T, D], the output of the last layer.
+
+    Args:
+      config: the architecture.
+
+    Raises:
+      ValueError: called eagerly, ids outside the vocabulary. Inside a tf.function ids are not
+        checked: XLA clamps a wrong id. Check them on the host.
+    """
+
+    def __init__(self, config: EncoderConfig, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self._position = POSITIONS[config.position]
+        self.seed_generator = keras.random.SeedGenerator()
+        self.embedding = AdaptiveEmbedding(
+            vocab_size=config.vocab_size,
+            d_model=config.d_model,
+            d_embed=config.d_model,
+            init_std=config.init_std,
+            dtype=self.dtype_policy,
+            name="embedding",
+        )
+        self.biases = stack.make_biases(config, self.dtype_policy)
+        self.blocks = stack.make_blocks(config, self.dtype_policy)
+        self.build()
+
+    def build(self, input_shape=None):
+        stack.build((self.embedding, self.biases, *self.blocks), self.config.d_model)
+
+    def call(self, token_ids, lengths=None, global_tokens=None, dropout_key=None, training=False):
+        config = self.config
+        stack.check_ids("token_ids", token_ids, config.vocab_size)
+        token_ids = tf.cast(token_ids, tf.int32)
+        batch, num_tokens = shape_of(token_ids)
+        key = stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
+        x = self.embedding(token_ids)
+        if self._position.at_embedding:
+            places = self._clamped(tf.cast(tf.range(num_tokens), tf.float32))
+            x += tf.cast(positions.sinusoids(places, config.d_model), x.dtype)
+        x = dropouts.dropout(x, config.dropout, key, stack.EMBEDDING_SITE)
+        visibility = masks.Visibility(
+            remembered=tf.zeros([batch], tf.int32),
+            lookahead=None,
+            lengths=None if lengths is None else tf.cast(lengths, tf.int32),
+            global_tokens=global_tokens,
+        )
+        nothing = x[:, :0]
+        states, _ = stack.run(
+            self.blocks,
+            self.biases,
+            x,
+            [block.keys_values(nothing) for block in self.blocks],
+            self._encodings(num_tokens, key),
+            visibility=visibility,
+            dropout_key=key,
+        )
+        return dropouts.dropout(states[-1], config.dropout, key, stack.FINAL_SITE)
+
+    def _encodings(self, num_tokens, dropout_key):
+        """What each layer makes of the distances T - 1, ..., 0, ..., 1 - T: [H, R, K'], or None."""
+        if not self._position.of_sinusoids:
+            return [None] * len(self.blocks)
+        if not isinstance(num_tokens, int):
+            raise ValueError(
+                f"token_ids must have a static length in a graph for position "
+                f"{self.config.position}, got none; give the tf.function an input_signature"
+            )
+        distances = self._clamped(tf.range(num_tokens - 1.0, -num_tokens, -1.0))
+        encodings = positions.sinusoids(distances, self.config.d_model)  # [2T - 1, D]
+        encodings = dropouts.dropout(  # once for all layers and rows
+            tf.cast(encodings, self.compute_dtype),
+            self.config.dropout,
+            dropout_key,
+            stack.POSITIONS_SITE,
+            by_row=False,
+        )
+        return [block.encodings(encodings, num_later=num_tokens - 1) for block in self.blocks]
+
+    def _clamped(self, places):
+        limit = self.config.clamp_len
+        return places if limit is None else tf.clip_by_value(places, -float(limit), float(limit))
+
+    def get_config(self):
+        return super().get_config() | {"config": dataclasses.asdict(self.config)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(from_dict(EncoderConfig, config.pop("config")), **config)

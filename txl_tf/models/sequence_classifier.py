@@ -1,0 +1,58 @@
+"""A label for a text."""
+
+import keras
+
+from txl_tf.models.head import Head
+from txl_tf.models.labels import label_layer
+from txl_tf.ops.pooling import POOLING
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class SequenceClassifier(Head):
+    """Scores of labels for each text, from the pooled states of its tokens.
+
+    A causal backbone reads a long text in segments with a memory; all segments' states are pooled,
+    so that each has a part in the result and gets a gradient.
+
+    Shapes: those of `Head`; scores are [B, num_labels], targets [B].
+
+    Args:
+      config, segment_len: see `Head`.
+      num_labels: how many there are; at least 2.
+      pooling: "mean" or "max" over the real tokens, the state of the "first", or of the "last"
+        real one. The first token of a causal backbone has seen nothing of the text.
+    """
+
+    def __init__(self, config, num_labels, pooling="mean", *, segment_len=None, **kwargs):
+        if num_labels < 2:
+            raise ValueError(f"num_labels must be at least 2, got {num_labels}")
+        check_pooling(pooling, config.is_causal)
+        super().__init__(config, segment_len=segment_len, **kwargs)
+        self.num_labels = num_labels
+        self.pooling = pooling
+        self.label_scores = label_layer(config, num_labels)
+        self.build()
+
+    def build(self, input_shape=None):
+        self.label_scores.build((None, self.config.d_model))
+
+    def scores_of(self, states, lengths):
+        return self.label_scores(POOLING[self.pooling](states, lengths))
+
+    def get_config(self):
+        return super().get_config() | {"num_labels": self.num_labels, "pooling": self.pooling}
+
+
+def check_pooling(pooling, is_causal):
+    """Refuses a pooling that there is not, or that makes no sense for the backbone.
+
+    Raises:
+      ValueError: says why.
+    """
+    if pooling not in POOLING:
+        raise ValueError(f"pooling must be one of {', '.join(POOLING)}, got {pooling!r}")
+    if is_causal and pooling == "first":
+        raise ValueError(
+            "pooling must be mean, max or last for a causal backbone, whose first token has seen "
+            "nothing of the text, got 'first'"
+        )
