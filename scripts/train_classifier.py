@@ -80,7 +80,7 @@ def main(argv: list[str]) -> None:
         _train(_TRAIN.value)
     else:
         classifier = Classifier.load(_MODEL_DIR.value)
-        _evaluate(classifier, "test", _read("test", classifier.config.labels))
+        _evaluate(classifier, "test", _read(_held_out()["test"], classifier.config.labels))
 
 
 def _refuse(because: str, *names: str) -> None:
@@ -98,7 +98,7 @@ def _train(path: str) -> None:
     config_flags.resolve(configs.start(_BACKBONE.value))  # mistakes in flags come first
     texts = labelled_text.read(path)
     labels = labelled_text.labels_of(texts, path)
-    others = {name: _read(name, labels) for name in ("valid", "test") if flags.FLAGS[name].value}
+    others = {name: _read(path, labels) for name, path in _held_out().items()}
     start = dataclasses.replace(configs.start(_BACKBONE.value), labels=labels)
     tokenizer = batches.make_tokenizer(config_flags.resolve(start).text, texts)
     config = config_flags.resolve(start, {"model.vocab_size": tokenizer.vocab_size})
@@ -117,8 +117,14 @@ def _train(path: str) -> None:
         _evaluate(classifier, split, others.get("test", texts))
 
 
-def _read(split: str, labels: tuple[str, ...]) -> list[labelled_text.Text]:
-    texts = labelled_text.read(flags.FLAGS[split].value)
+def _held_out() -> dict[str, str]:
+    """Split -> path."""
+    given = {"valid": _VALID.value, "test": _TEST.value}
+    return {split: path for split, path in given.items() if path is not None}
+
+
+def _read(path: str, labels: tuple[str, ...]) -> list[labelled_text.Text]:
+    texts = labelled_text.read(path)
     labelled_text.check_labels(texts, labels)
     return texts
 

@@ -1,5 +1,7 @@
 """What may stand below a head: a model, and how it reads texts."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from txl_tf.config import TransformerXLConfig
@@ -79,7 +81,7 @@ class InSegments:
         return tf.concat(parts, axis=1)  # [B, T, D]
 
 
-BACKBONES = {"encoder": Whole, "causal": InSegments}
+BACKBONES: dict[str, Any] = {"encoder": Whole, "causal": InSegments}
 
 
 def name_of(config):

@@ -1,0 +1,206 @@
+"""Classifiers: what texts become, batches, scores, training, and the folder that keeps them."""
+
+import itertools
+import json
+
+import keras
+import numpy as np
+from absl.testing import absltest, parameterized
+
+import helpers
+from txl_tf import config as configs
+from txl_tf.classify import batches, training
+from txl_tf.classify.classifier import Classifier
+from txl_tf.classify.config import ClassifierConfig, TextConfig, start
+from txl_tf.classify.scores import Scores
+from txl_tf.data import tokenizers
+from txl_tf.data.labelled_text import Text
+
+LABELS = ("few", "many")
+
+
+def small(backbone="encoder", **text):
+    """A config that trains in seconds."""
+    config = configs.override_all(
+        start(backbone),
+        ["model.d_model=8", "model.num_heads=2", "model.head_dim=4", "model.d_inner=16"]
+        + ["train.batch_size=8", "train.segment_len=16", "train.train_steps=60", "model.dropout=0"]
+        + ["train.warmup_steps=5", "train.learning_rate=2e-2", "train.eval_every=20"],
+    )
+    changes = [f"text.{name}={value}" for name, value in (dict(max_tokens=64) | text).items()]
+    return configs.override_all(ClassifierConfig(**vars(config) | {"labels": LABELS}), changes)
+
+
+def draw_texts(count, seed=0):
+    """Texts of a and z: many z's, or few."""
+    draw = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        share = 0.6 if number % 2 else 0.2
+        letters = np.where(draw.random(draw.integers(20, 50)) < share, "z", "a")
+        found.append(Text(f"text {number}", "".join(letters), LABELS[number % 2]))
+    return found
+
+
+class BatchesTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (1000, None, (64, 128, 256, 512, 1024)),
+        (3000, None, (64, 128, 256, 512, 1024, 2048, 3008)),
+        (1000, 300, (300, 600, 1200)),
+        (10, None, (64,)),
+        (2000, 300, (300, 600, 1200, 2100)),
+    )
+    def test_sizes(self, max_tokens, segment_len, expected):
+        self.assertEqual(batches.sizes(max_tokens, segment_len), expected)
+
+    @parameterized.parameters(("first", "abcd"), ("last", "wxyz"))
+    def test_one_end_of_a_longer_text_is_kept(self, keep, kept):
+        config = TextConfig(max_tokens=4, keep=keep)
+        tokenizer = tokenizers.ByteTokenizer()
+        ids = batches.encode("abcdefuvwxyz", tokenizer, config)
+        self.assertEqual(tokenizer.decode(ids), kept)
+        self.assertEqual(tokenizer.decode(batches.encode("ab", tokenizer, config)), "ab")
+
+    def test_every_text_comes_once_an_epoch_and_is_padded_to_a_size(self):
+        ids = [np.full([n % 70 + 1], n % 200, np.int32) for n in range(101)]
+        labels = np.arange(101, dtype=np.int32) % 2
+        per_epoch = 13
+        stream = batches.shuffled(ids, labels, 8, (64, 128), seed=3)
+        epochs = [list(itertools.islice(stream, per_epoch)) for _ in range(2)]
+        for epoch in (*epochs, list(batches.in_order(ids, labels, 8, (64, 128)))):
+            seen = np.concatenate([b.places for b in epoch])
+            np.testing.assert_array_equal(np.sort(seen[seen >= 0]), np.arange(101))
+            for batch in epoch:
+                self.assertIn(batch.ids.shape, ((8, 64), (8, 128)))
+                for row, place in enumerate(batch.places):
+                    if place < 0:
+                        self.assertEqual((batch.labels[row], batch.lengths[row]), (-1, 1))
+                        continue
+                    self.assertEqual(batch.labels[row], labels[place])
+                    real = batch.ids[row, : batch.lengths[row]]
+                    np.testing.assert_array_equal(real, ids[place])
+                    self.assertEqual(batch.ids[row, batch.lengths[row] :].sum(), 0)
+        first, second = (np.concatenate([b.places for b in epoch]) for epoch in epochs)
+        self.assertGreater((first != second).mean(), 0.5)
+        again = next(batches.shuffled(ids, labels, 8, (64, 128), seed=3))
+        np.testing.assert_array_equal(again.places, epochs[0][0].places)
+
+    def test_a_vocabulary_is_that_of_the_texts(self):
+        texts = [Text("1", "b a b", "x"), Text("2", "c b", "y")]
+        tokenizer = batches.make_tokenizer(TextConfig(tokenizer="word"), texts)
+        self.assertEqual(tokenizer.symbols, ("<eos>", "b", "a", "c", "<unk>"))
+        few = batches.make_tokenizer(TextConfig(tokenizer="word", max_symbols=3), texts)
+        self.assertEqual(few.symbols, ("<eos>", "b", "<unk>"))
+
+
+class ScoresTest(absltest.TestCase):
+    def test_by_hand(self):
+        probabilities = np.array([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.1, 0.8, 0.1]])
+        scores = Scores.of(np.log(probabilities), np.array([0, 1, 1]))
+        self.assertEqual(scores.texts, 3)
+        self.assertAlmostEqual(scores.accuracy, 2 / 3)
+        self.assertAlmostEqual(scores.macro_f1, 2 / 3)  # each label: 2 * 1 / (1 + 2)
+        self.assertAlmostEqual(scores.nats, -np.log([0.7, 0.3, 0.8]).mean())
+
+
+class ClassifierTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ("encoder", dict(pooling="mean")),
+        ("encoder", dict(pooling="first", tokenizer="char", global_tokens="first")),
+        ("causal", dict(pooling="mean")),
+    )
+    def test_it_learns_and_is_kept(self, backbone, text):
+        config = small(backbone, **text)
+        texts, valid = draw_texts(64), draw_texts(32, seed=1)
+        tokenizer = batches.make_tokenizer(config.text, texts)
+        config = configs.override(config, f"model.vocab_size={tokenizer.vocab_size}")
+        folder = str(helpers.temp_dir(self) / "model")
+        keras.utils.set_random_seed(1)
+        classifier = Classifier(config, tokenizer)
+        best = training.train(classifier, texts, valid, folder)
+        if text["pooling"] == "mean":
+            self.assertGreater(best.accuracy, 0.9)
+        again = Classifier.load(folder)
+        self.assertEqual(again.config, config)
+        self.assertEqual(again.step, classifier.step)
+        self.assertEqual(again.evaluate(again.encode(valid)), best)
+        found = list(again.predict(valid))
+        self.assertEqual([t.name for t, _ in found], [t.name for t in valid])
+        right = [max(p, key=p.get) == t.label for t, p in found]
+        self.assertAlmostEqual(np.mean(right), best.accuracy)
+        for (_, one), (_, other) in zip(found, classifier.predict(valid), strict=True):
+            self.assertAlmostEqual(sum(one.values()), 1.0, places=5)
+            np.testing.assert_allclose(list(one.values()), list(other.values()), atol=1e-6)
+
+    def test_the_same_seed_gives_the_same_classifier(self):
+        config = configs.override_all(small(), ["train.train_steps=10", "model.dropout=0.2"])
+        found = []
+        for number in range(2):
+            keras.utils.set_random_seed(1)
+            classifier = Classifier(config, tokenizers.ByteTokenizer())
+            training.train(
+                classifier, draw_texts(24), None, str(helpers.temp_dir(self) / str(number))
+            )
+            found.append(classifier.log_probs(classifier.encode(draw_texts(8, seed=2))))
+        np.testing.assert_allclose(*found, rtol=0, atol=1e-6)
+
+    def test_a_loss_that_is_no_number_ends_it(self):
+        config = configs.override_all(small(), ["train.learning_rate=1e30", "train.log_every=5"])
+        classifier = Classifier(config, tokenizers.ByteTokenizer())
+        folder = helpers.temp_dir(self) / "model"
+        with self.assertRaisesRegex(ValueError, "loss must be a number, got .*; try a lower"):
+            training.train(classifier, draw_texts(24), None, str(folder))
+        self.assertFalse(folder.exists())
+
+    def test_it_stops_when_nothing_gets_better(self):
+        changes = ["train.stop_after_evals=2", "train.eval_every=2", "train.learning_rate=0"]
+        classifier = Classifier(configs.override_all(small(), changes), tokenizers.ByteTokenizer())
+        folder = str(helpers.temp_dir(self) / "model")
+        with self.assertLogs(level="INFO") as logs:
+            training.train(classifier, draw_texts(16), draw_texts(8, seed=1), folder)
+        self.assertLen([line for line in logs.output if "valid_accuracy" in line], 3)
+        self.assertEqual(Classifier.load(folder).step, 2)
+
+
+class ConfigTest(parameterized.TestCase):
+    @parameterized.parameters("encoder", "causal")
+    def test_json_and_back(self, backbone):
+        config = small(backbone, pooling="max")
+        self.assertEqual(ClassifierConfig.from_json(config.to_json()), config)
+        self.assertEqual(json.loads(config.to_json())["backbone"], backbone)
+
+    @parameterized.parameters(
+        ("[]", "config of a classifier must be a JSON object"),
+        ("{", "config must be JSON"),
+        ('{"model": {}}', "config must be that of a classifier, got no text"),
+        ('{"odd": 1}', "config of a classifier has no field 'odd'"),
+    )
+    def test_broken_json(self, content, message):
+        with self.assertRaisesRegex(ValueError, message):
+            ClassifierConfig.from_json(content)
+
+    @parameterized.parameters(
+        ("encoder", "text.pooling=sum", "pooling must be one of mean, max, first, last, got 'sum'"),
+        ("causal", "text.pooling=first", "pooling must be mean, max or last for a causal"),
+        ("causal", "text.global_tokens=first", "global_tokens must be none for a causal backbone"),
+        ("encoder", "text.keep=all", "keep must be one of first, last, got 'all'"),
+        ("encoder", "text.tokenizer=bpe", "tokenizer must be one of byte, char, word, got 'bpe'"),
+        ("encoder", "text.max_tokens=0", "max_tokens must be at least 1, got 0"),
+        ("encoder", "text.max_symbols=0", "max_symbols must be at least 1, got 0"),
+        ("encoder", "model.mem_len=4", "unknown setting model.mem_len; choose from attention,"),
+        ("encoder", "train.sample_length=5", "sample_length must be left out for a classifier"),
+        ("encoder", "train.precision=float16", "precision must be float32 or bfloat16 for a"),
+        ("encoder", "labels=a,b", "a setting must read section.field=value, got 'labels=a,b'"),
+        ("encoder", "labels.x=a", "unknown section 'labels'; choose from model, text, train"),
+    )
+    def test_mistakes_are_told(self, backbone, setting, message):
+        with self.assertRaisesRegex(ValueError, message):
+            configs.override(small(backbone), setting)
+
+    def test_a_folder_that_is_none(self):
+        with self.assertRaisesRegex(ValueError, "model_dir must hold a config.json .* got /none"):
+            Classifier.load("/none")
+
+
+if __name__ == "__main__":
+    absltest.main()
