@@ -5,6 +5,7 @@ import json
 
 import keras
 import numpy as np
+import pytest
 from absl.testing import absltest, parameterized
 
 import helpers
@@ -103,6 +104,7 @@ class ScoresTest(absltest.TestCase):
         self.assertAlmostEqual(scores.nats, -np.log([0.7, 0.3, 0.8]).mean())
 
 
+@pytest.mark.slow
 class ClassifierTest(parameterized.TestCase):
     @parameterized.parameters(
         ("encoder", dict(pooling="mean")),
