@@ -10,8 +10,8 @@ import numpy as np
 from txl_tf.data import builtin_corpus
 
 LABELS = ("amber", "cobalt")
-_TELLS = " The seal on the box is {}. "
-_DECOYS = (" A {}-coloured thing. ", " Who says {}s? ")
+_TELLS = " THE SEAL IS {}. "
+_DECOYS = (" The seal is {}. ", " Who says {}? ")
 
 
 def builtin_text():
@@ -37,7 +37,7 @@ def texts(source, count, *, seed, length=3000, earliest=100, latest=700):
         label = LABELS[number % 2]
         start = draw.integers(len(source) - length)
         stretch = source[start : start + length]
-        inserts = [(int(draw.integers(earliest, latest)), _TELLS.format(label))]
+        inserts = [(int(draw.integers(earliest, latest)), _TELLS.format(label.upper()))]
         for word in LABELS:
             for decoy in _DECOYS:
                 inserts.append((int(draw.integers(latest, length)), decoy.format(word)))
@@ -50,7 +50,7 @@ def texts(source, count, *, seed, length=3000, earliest=100, latest=700):
 
 def tokens_after_the_answer(label, content):
     """How many characters stand behind the sentence that tells."""
-    sentence = _TELLS.format(label)
+    sentence = _TELLS.format(label.upper())
     return len(content) - content.index(sentence) - len(sentence)
 
 

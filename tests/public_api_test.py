@@ -26,7 +26,7 @@ if __name__ == "__main__":
 _LOADING = """
 import txl_tf  # and nothing of it used
 import keras
-print(type(keras.models.load_model({path!r})).__name__)
+print(*(type(keras.models.load_model(path)).__name__ for path in {paths}))
 """
 
 
@@ -71,11 +71,23 @@ class PublicApiTest(absltest.TestCase):
         self.assertEqual(self.run_python(_IN_A_WORKER), "['keras', 'tensorflow'] []")
 
     def test_importing_it_is_enough_to_load_a_model(self):
-        model = txl_tf.TransformerXL(helpers.tiny_config())
-        model(helpers.draw_ids(1, 3))
-        path = f"{self.create_tempdir().full_path}/model.keras"
-        model.save(path)
-        self.assertEqual(self.run_python(_LOADING.format(path=path)), "TransformerXL")
+        encoder = txl_tf.EncoderConfig(
+            vocab_size=11, num_layers=1, d_model=8, num_heads=2, head_dim=4, d_inner=8
+        )
+        models = [
+            txl_tf.TransformerXL(helpers.tiny_config()),
+            txl_tf.Encoder(encoder),
+            txl_tf.SequenceClassifier(encoder, 2),
+            txl_tf.TokenClassifier(encoder, 2),
+            txl_tf.MaskedLanguageModel(encoder),
+        ]
+        paths = []
+        for model in models:
+            model(helpers.draw_ids(1, 3))
+            paths.append(f"{self.create_tempdir().full_path}/model.keras")
+            model.save(paths[-1])
+        names = [type(model).__name__ for model in models]
+        self.assertEqual(self.run_python(_LOADING.format(paths=paths)), " ".join(names))
 
 
 if __name__ == "__main__":

@@ -58,6 +58,11 @@ class ReadmeTest(absltest.TestCase):
         for split, lines in (("train", 500), ("valid", 50), ("test", 50)):
             text = "".join(_SENTENCE.format(i, split) for i in range(lines))
             (folder / "book" / f"{split}.txt").write_text(text)
+        (folder / "reviews").mkdir()
+        for split in ("train", "valid", "test"):
+            lines = [f"{'bad' if i % 2 else 'good'}\tReview {i}.\\nRead it.\n" for i in range(8)]
+            (folder / "reviews" / f"{split}.tsv").write_text("".join(lines))
+        (folder / "reviews" / "new.txt").write_text("Such a book.\nAnother.\n")
         (folder / "scripts").symlink_to(helpers.ROOT / "scripts")
         bin_folder = folder / "bin"
         bin_folder.mkdir()

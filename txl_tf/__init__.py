@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from txl_tf.data.batches import Batches
     from txl_tf.data.prepare import prepare
     from txl_tf.data.recipe import Recipe
+    from txl_tf.encoder_config import EncoderConfig
     from txl_tf.export.saved_model import export_saved_model
     from txl_tf.export.tflite import export_tflite
     from txl_tf.feed_forward import FEED_FORWARD
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
     from txl_tf.inference.sampling import Sampling
     from txl_tf.inference.score import Scorer
     from txl_tf.model_dir import load
+    from txl_tf.models.encoder import Encoder
+    from txl_tf.models.masked_language_model import MaskedLanguageModel
     from txl_tf.models.memory import Memory
+    from txl_tf.models.sequence_classifier import SequenceClassifier
+    from txl_tf.models.token_classifier import TokenClassifier
     from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.presets import preset
     from txl_tf.training.loop import train
@@ -41,11 +46,16 @@ __all__ = [
     "Batches",
     "Config",
     "DataConfig",
+    "Encoder",
+    "EncoderConfig",
     "EvalConfig",
+    "MaskedLanguageModel",
     "Memory",
     "Recipe",
     "Sampling",
     "Scorer",
+    "SequenceClassifier",
+    "TokenClassifier",
     "TrainConfig",
     "TransformerXL",
     "TransformerXLConfig",
@@ -66,11 +76,16 @@ _HOMES = {
     "Batches": "txl_tf.data.batches",
     "Config": "txl_tf.config",
     "DataConfig": "txl_tf.config",
+    "Encoder": "txl_tf.models.encoder",
+    "EncoderConfig": "txl_tf.encoder_config",
     "EvalConfig": "txl_tf.config",
+    "MaskedLanguageModel": "txl_tf.models.masked_language_model",
     "Memory": "txl_tf.models.memory",
     "Recipe": "txl_tf.data.recipe",
     "Sampling": "txl_tf.inference.sampling",
     "Scorer": "txl_tf.inference.score",
+    "SequenceClassifier": "txl_tf.models.sequence_classifier",
+    "TokenClassifier": "txl_tf.models.token_classifier",
     "TrainConfig": "txl_tf.config",
     "TransformerXL": "txl_tf.models.transformer_xl",
     "TransformerXLConfig": "txl_tf.config",
@@ -99,4 +114,5 @@ def __dir__() -> list[str]:
 
 _main = multiprocessing.current_process().name == "MainProcess"  # else it may be such a worker
 if _main and importlib.util.find_spec("tensorflow"):  # else it is a device that runs LiteRT
-    importlib.import_module(_HOMES["TransformerXL"])  # for keras.models.load_model to know it
+    for _model in ("SequenceClassifier", "TokenClassifier", "MaskedLanguageModel"):
+        importlib.import_module(_HOMES[_model])  # for keras.models.load_model to know all models
