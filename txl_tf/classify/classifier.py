@@ -69,7 +69,7 @@ class Classifier:
         """Which tokens see all, as the config says. [B, T] -> [B, T] bool, or None."""
         if self.config.text.global_tokens == "none":
             return None
-        return tf.zeros_like(ids) + tf.range(ids.shape[1]) == 0
+        return (tf.zeros_like(ids) + tf.range(ids.shape[1])) == 0
 
     def encode(self, texts: Sequence[Text]) -> Encoded:
         """Texts as ids."""

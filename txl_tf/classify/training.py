@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from txl_tf import kinds
 from txl_tf.classify import batches
 from txl_tf.classify.classifier import Classifier, Encoded
 from txl_tf.classify.scores import Scores
@@ -51,6 +52,9 @@ def train(
         classifier.model.count_params(),
         ",".join(map(str, classifier.sizes)),
     )
+    if classifier.config.model.is_causal:
+        for note in kinds.notes(classifier.config.model):
+            logging.info(note)
     run = _Run(classifier, encoded, held_out, model_dir)
     while classifier.step < config.train_steps and not run.is_enough:
         run.advance()

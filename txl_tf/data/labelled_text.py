@@ -1,18 +1,17 @@
 r"""Texts with labels, and texts to be labelled, from files or folders; every mistake has its place.
 
 A file has one text a line, with a label and a tab before it where it is labelled. Within a text a
-newline, a tab, a carriage return and a backslash are written \n, \t, \r and \\. In a folder, each
-folder is a label and each file in it one text as it is; texts without labels are files side by
-side. Names that begin with a dot are passed over. All is UTF-8; a file may be gzip.
+newline, a tab, a carriage return and a backslash are written \n, \t, \r and \\, as in `vocab.txt`
+(so \s is a space). In a folder, each folder is a label and each file in it one text as it is; texts
+without labels are files side by side. Names that begin with a dot are passed over. All is UTF-8; a
+file may be gzip.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from txl_tf.data import files, text
+from txl_tf.data import files, text, vocabulary
 
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 _SHOWN = 20  # labels, at most, that a message lists
 
 
@@ -53,7 +52,7 @@ def read_unlabelled(path: str) -> Iterator[Text]:
 def of_lines(source: text.Source) -> Iterator[Text]:
     """One text a line, without labels."""
     for place, line in _lines(source):
-        yield _checked(Text(place, _unescaped(line, place)))
+        yield _checked(Text(place, vocabulary.unescaped(line, place)))
 
 
 def labels_of(texts: Sequence[Text], path: str) -> tuple[str, ...]:
@@ -93,7 +92,7 @@ def _of_lines(path: str) -> Iterator[Text]:
                 f"{place} must have one tab; one within a text is written \\t, "
                 f"got another in {_short(content)!r}"
             )
-        yield _checked(Text(place, _unescaped(content, place), label))
+        yield _checked(Text(place, vocabulary.unescaped(content, place), label))
 
 
 def _of_folders(path: str) -> Iterator[Text]:
@@ -140,16 +139,6 @@ def _decoded(line: bytes, name: str, number: int) -> tuple[str, str]:
             f"{place} must be UTF-8, got byte 0x{wrong:02x} at {error.start}"
         ) from error
     return place, decoded
-
-
-def _unescaped(line: str, place: str) -> str:
-    def symbol(escape: re.Match[str]) -> str:
-        if escape[1] not in _ESCAPES:
-            choices = " ".join(f"\\{letter}" for letter in _ESCAPES)
-            raise ValueError(f"{place} must escape with one of {choices}, got {escape[0]!r}")
-        return _ESCAPES[escape[1]]
-
-    return re.sub(r"\\(.?)", symbol, line) if "\\" in line else line
 
 
 def _checked(found: Text) -> Text:

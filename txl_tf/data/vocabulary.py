@@ -97,7 +97,7 @@ class Vocabulary:
           ValueError: a line is blank, repeated or no symbol; names the file and the line.
         """
         lines = [line.removesuffix("\r") for line in _lines(files.read_text(path))]
-        symbols = [_unescaped(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
+        symbols = [unescaped(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
         return cls(_distinct(symbols, path))
 
     @classmethod
@@ -144,13 +144,13 @@ def _distinct(symbols: Sequence[str], path: str, skip_repeats: bool = False) -> 
     return first
 
 
-def _unescaped(line: str, place: str) -> str:
-    """Turns escapes into what they stand for."""
+def unescaped(line: str, place: str) -> str:
+    """Turns escapes into what they stand for; `place` is for the message of a wrong one."""
 
     def symbol(escape: re.Match[str]) -> str:
         if escape[1] not in _UNESCAPES:
             choices = " ".join(_ESCAPES.values())
-            raise ValueError(f"{place} must escape with one of {choices}, got {line!r}")
+            raise ValueError(f"{place} must escape with one of {choices}, got {escape[0]!r}")
         return _UNESCAPES[escape[1]]
 
     return re.sub(r"\\(.?)", symbol, line)
