@@ -1,5 +1,7 @@
 """The laws of the encoder: padding, both sides, positions, saving; and a layer done by hand."""
 
+from unittest import mock
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -7,6 +9,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 from txl_tf.encoder_config import EncoderConfig
+from txl_tf.models import stack
 from txl_tf.models.encoder import Encoder
 from txl_tf.ops.dropout import DropoutKey
 
@@ -124,6 +127,12 @@ class EncoderTest(parameterized.TestCase):
         self.assertEmpty(model.losses)
         model(helpers.draw_ids(2, 8), training=True)
         self.assertLen(model.losses, 1)
+
+    def test_global_tokens_are_passed_on(self):
+        ids = helpers.draw_ids(2, 8)
+        with mock.patch.object(stack, "run", wraps=stack.run) as run:
+            make()(ids, global_tokens=ids > 5)
+        np.testing.assert_array_equal(run.call_args.kwargs["visibility"].global_tokens, ids > 5)
 
     def test_dynamic_lengths_in_a_graph(self):
         ids = helpers.draw_ids(2, 7)
