@@ -20,11 +20,17 @@ from txl_tf.data.labelled_text import Text
 LABELS = ("few", "many")
 
 
-def small(backbone="encoder", **text):
+def small(backbone="encoder", attention="local(window=32)", **text):
     """A config that trains in seconds."""
     config = configs.override_all(
         start(backbone),
-        ["model.d_model=8", "model.num_heads=2", "model.head_dim=4", "model.d_inner=16"]
+        [
+            f"model.attention={attention}",
+            "model.d_model=8",
+            "model.num_heads=2",
+            "model.head_dim=4",
+            "model.d_inner=16",
+        ]
         + ["train.batch_size=8", "train.segment_len=16", "train.train_steps=60", "model.dropout=0"]
         + ["train.warmup_steps=5", "train.learning_rate=2e-2", "train.eval_every=20"],
     )
@@ -108,7 +114,15 @@ class ScoresTest(absltest.TestCase):
 class ClassifierTest(parameterized.TestCase):
     @parameterized.parameters(
         ("encoder", dict(pooling="mean")),
-        ("encoder", dict(pooling="first", tokenizer="char", global_tokens="first")),
+        (
+            "encoder",
+            dict(
+                attention="longformer(window=8, max_global_tokens=1)",
+                global_tokens="first",
+                pooling="first",
+                tokenizer="char",
+            ),
+        ),
         ("causal", dict(pooling="mean")),
     )
     def test_it_learns_and_is_kept(self, backbone, text):
@@ -185,6 +199,7 @@ class ConfigTest(parameterized.TestCase):
         ("encoder", "text.pooling=sum", "pooling must be one of mean, max, first, last, got 'sum'"),
         ("causal", "text.pooling=first", "pooling must be mean, max or last for a causal"),
         ("causal", "text.global_tokens=first", "global_tokens must be none for a causal backbone"),
+        ("encoder", "text.global_tokens=first", "global_tokens must be none for attention local"),
         ("encoder", "text.keep=all", "keep must be one of first, last, got 'all'"),
         ("encoder", "text.tokenizer=bpe", "tokenizer must be one of byte, char, word, got 'bpe'"),
         ("encoder", "text.max_tokens=0", "max_tokens must be at least 1, got 0"),

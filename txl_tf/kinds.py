@@ -225,6 +225,25 @@ def check_specs(table: Mapping[str, type[Kind]], field: str, model: Any) -> None
             raise ValueError(f"{field} {spec!r}: {error}") from error
 
 
+def has_global_tokens(model: Any) -> bool:
+    """Whether a layer of a valid config has attention to tokens that see all."""
+    found = [specs.build(ATTENTION, spec) for spec in model.attention]
+    return any(isinstance(kind, Longformer) and kind.max_global_tokens for kind in found)
+
+
+def check_global_tokens(model: Any) -> None:
+    """Refuses global tokens for a valid config.
+
+    Raises:
+      ValueError: no layer has such.
+    """
+    if not has_global_tokens(model):
+        raise ValueError(
+            f"global_tokens must be none for attention {', '.join(model.attention)}, which has "
+            "none; longformer(window=..., max_global_tokens=...) has some"
+        )
+
+
 def notes(model: Any) -> list[str]:
     """What of a valid config may surprise: windows that reach beyond the memory."""
     found = []

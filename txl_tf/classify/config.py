@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-from txl_tf import fields
+from txl_tf import fields, kinds
 from txl_tf.config import TrainConfig, TransformerXLConfig, from_dict
 from txl_tf.encoder_config import EncoderConfig
 from txl_tf.fields import check_at_least, check_choice
@@ -77,6 +77,8 @@ class ClassifierConfig:
             raise ValueError(
                 f"global_tokens must be none for a causal backbone, got {self.text.global_tokens!r}"
             )
+        if self.text.global_tokens != "none":
+            kinds.check_global_tokens(self.model)
         usual = TrainConfig()
         for name in _UNUSED:
             value = getattr(self.train, name)

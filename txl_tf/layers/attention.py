@@ -63,7 +63,12 @@ class Attention(keras.layers.Layer):
         self.site = site
         self.init_std = init_std
         self.attend = specs.build(
-            ATTENTION, core, dropout=attention_dropout, site=site, dtype=self.dtype_policy
+            ATTENTION,
+            core,
+            dropout=attention_dropout,
+            site=site,
+            dtype=self.dtype_policy,
+            name="core",  # of weights of its own, in checkpoints
         )
 
     def build(self, x_shape, *_, **__):

@@ -68,7 +68,7 @@ class InSegments:
             segment = token_ids[:, start : start + self._segment_len]
             key = dropout_key
             if key is not None:  # each segment with masks of its own
-                key = key._replace(seed=tf.random.fold_in(key.seed, start))
+                key = key.fold_in(start)
             states, mems = self.model.hidden_states(
                 segment,
                 mems,

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from txl_tf import kinds
 from txl_tf.config import from_dict
 from txl_tf.encoder_config import EncoderConfig
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
@@ -25,11 +26,11 @@ class Encoder(keras.Model):
     tokens, or absolute; attention of each layer is that of its spec, at the cost of that.
 
     Shapes:
-      token_ids: [B, T] int32. T is static with position "xl", also inside a graph.
+      token_ids: [B, T] int32.
       lengths: [B] int32, how many tokens of each row are real; the rest is right padding, which
         none sees, and whose own states mean nothing. None is all.
-      global_tokens: [B, T] bool, which tokens see all and are seen by all, for kinds of attention
-        that know such. None is none.
+      global_tokens: [B, T] bool, which tokens see all and are seen by all, where layers have
+        attention with such. None is none.
       dropout_key: a `DropoutKey`, for masks that follow from run, step and row; None draws from
         the model's own seed generator. Only read in training.
       returns [B, T, D], the output of the last layer.
@@ -38,8 +39,9 @@ class Encoder(keras.Model):
       config: the architecture.
 
     Raises:
-      ValueError: called eagerly, ids outside the vocabulary. Inside a tf.function ids are not
-        checked: XLA clamps a wrong id. Check them on the host.
+      ValueError: global tokens where no layer has such; called eagerly, ids outside the
+        vocabulary. Inside a tf.function ids are not checked: XLA clamps a wrong id. Check them on
+        the host.
     """
 
     def __init__(self, config: EncoderConfig, **kwargs):
@@ -65,6 +67,8 @@ class Encoder(keras.Model):
     def call(self, token_ids, lengths=None, global_tokens=None, dropout_key=None, training=False):
         config = self.config
         stack.check_ids("token_ids", token_ids, config.vocab_size)
+        if global_tokens is not None:
+            kinds.check_global_tokens(config)
         token_ids = tf.cast(token_ids, tf.int32)
         batch, num_tokens = shape_of(token_ids)
         key = stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
@@ -95,12 +99,8 @@ class Encoder(keras.Model):
         """What each layer makes of the distances T - 1, ..., 0, ..., 1 - T: [H, R, K'], or None."""
         if not self._position.of_sinusoids:
             return [None] * len(self.blocks)
-        if not isinstance(num_tokens, int):
-            raise ValueError(
-                f"token_ids must have a static length in a graph for position "
-                f"{self.config.position}, got none; give the tf.function an input_signature"
-            )
-        distances = self._clamped(tf.range(num_tokens - 1.0, -num_tokens, -1.0))
+        distances = tf.cast(tf.range(num_tokens - 1, -num_tokens, -1), tf.float32)
+        distances = self._clamped(distances)
         encodings = positions.sinusoids(distances, self.config.d_model)  # [2T - 1, D]
         encodings = dropouts.dropout(  # once for all layers and rows
             tf.cast(encodings, self.compute_dtype),
