@@ -123,6 +123,7 @@ class ClassifierTest(parameterized.TestCase):
                 tokenizer="char",
             ),
         ),
+        ("encoder", dict(attention="bigbird(block=4, random=1)", pooling="mean")),
         ("causal", dict(pooling="mean")),
     )
     def test_it_learns_and_is_kept(self, backbone, text):
