@@ -30,19 +30,25 @@ def define_preset(default: str | None = "tiny") -> flags.FlagHolder:
     return flags.DEFINE_enum("preset", default, presets.names(), "The configuration to start from.")
 
 
-def define_shorthands(fields: Mapping[str, str], config: type = config_lib.Config) -> None:
+def define_shorthands(
+    fields: Mapping[str, str],
+    config: type = config_lib.Config,
+    helps: Mapping[str, str] | None = None,
+) -> None:
     """Defines --set, and for each flag name a flag that sets a field, as "train.batch_size".
 
     Args:
       fields: flag -> field.
       config: the dataclass whose sections have the fields.
+      helps: flag -> what it means, where the docstring of its section says something else.
     """
     help_text = "A change to the configuration, as section.field=value"
     flags.DEFINE_multi_string("set", [], help_text)
     for name, path in fields.items():
         section, _, field = path.partition(".")
         kind: Any = {f.name: f.type for f in dataclasses.fields(config)}[section]
-        help_text = f"{_describe(kind, field)} The same as --set={path}=..."
+        text = (helps or {}).get(name) or _describe(kind, field)
+        help_text = f"{text} The same as --set={path}=..."
         if _kind(kind, field) in (bool, bool | None):
             flags.DEFINE_bool(name, None, help_text)
         else:

@@ -8,7 +8,8 @@ TRAIN, VALID and TEST are files with a line label<TAB>text for each text, in whi
 a carriage return and a backslash of the text are written \n, \t, \r and \\; or folders with a
 folder for each label, in which each file is a text. The labels are those of TRAIN. The classifier
 with the best validation is kept. For each of VALID and TEST, or else for TRAIN, one JSON object
-goes to stdout, TEST's last: {split, texts, accuracy, macro_f1, nats, labels, step, model_dir}.
+goes to stdout, TEST's last: {split, texts, accuracy, macro_f1, nats, labels, step, model_dir}, and
+but for VALID's the seconds it took.
 
 TEXTS is a file with a text a line, escaped likewise, - for standard input, or a folder of files.
 One JSON object a text goes to stdout: {text, label, probabilities}, text being its line or path.
@@ -16,6 +17,7 @@ One JSON object a text goes to stdout: {text, label, probabilities}, text being 
 
 import dataclasses
 import json
+import os
 import sys
 import time
 
@@ -62,7 +64,14 @@ _SHORTHANDS = {
     "jit": "train.jit",
     "seed": "train.seed",
 }
-config_flags.define_shorthands(_SHORTHANDS, configs.ClassifierConfig)
+_HELPS = {  # of fields that train.py reads in another way
+    "batch_size": "Texts of one optimizer step.",
+    "segment_len": "Tokens that a causal backbone reads at once.",
+    "precision": "float32 or bfloat16, in which weights, norms, scores and loss stay float32.",
+    "jit": "Whether the step is compiled by XLA; none is where there is a GPU or a TPU.",
+    "seed": "Of the initial weights, of dropout and of the order of texts.",
+}
+config_flags.define_shorthands(_SHORTHANDS, configs.ClassifierConfig, _HELPS)
 
 
 def main(argv: list[str]) -> None:
@@ -93,6 +102,7 @@ def _train(path: str) -> None:
     folder = _MODEL_DIR.value
     if files.exists(folder) and (not files.is_folder(folder) or files.names(folder)):
         raise ValueError(f"model_dir must be new or empty with --train, got {folder}")
+    _check_place(folder)
     if _BACKBONE.value == "encoder":
         _refuse("an encoder reads a text at once", "segment_len")
     config_flags.resolve(configs.start(_BACKBONE.value))  # mistakes in flags come first
@@ -115,6 +125,15 @@ def _train(path: str) -> None:
     if "test" in others or best is None:
         split = "test" if "test" in others else "train"
         _evaluate(classifier, split, others.get("test", texts))
+
+
+def _check_place(folder: str) -> None:
+    """Refuses a path below a file, before the work and not after it."""
+    above = os.path.dirname(folder.rstrip("/"))
+    while above and not files.exists(above):
+        above = os.path.dirname(above)
+    if above and not files.is_folder(above):
+        raise ValueError(f"model_dir must lie in a folder, got {folder}: {above} is a file")
 
 
 def _held_out() -> dict[str, str]:

@@ -57,6 +57,18 @@ class HeadsTest(parameterized.TestCase):
             np.testing.assert_allclose(together[row][part], alone, rtol=0, atol=5e-5)
 
     @parameterized.parameters(*MAKERS)
+    def test_a_weight_is_of_a_row_or_of_a_target(self, kind):
+        model, ids = make(kind), helpers.draw_ids(3, 3)
+        targets = targets_of(kind, ids)
+        scores, nats = model(ids), np.array(model.nll(ids, targets))
+        of_rows = np.array([1, 0, 2])
+        found = model.compute_loss(ids, targets, scores, of_rows)
+        whole = np.broadcast_to(of_rows.reshape([3, *[1] * (nats.ndim - 1)]), nats.shape)
+        self.assertAlmostEqual(float(found), (nats * whole).sum() / whole.sum(), places=5)
+        again = model.compute_loss(ids, targets, scores, whole)
+        self.assertAlmostEqual(float(found), float(again), places=6)
+
+    @parameterized.parameters(*MAKERS)
     def test_saved_and_loaded(self, kind):
         model, ids = make(kind), helpers.draw_ids(2, 9)
         path = helpers.temp_dir(self) / "model.keras"

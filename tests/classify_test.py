@@ -169,6 +169,16 @@ class ClassifierTest(parameterized.TestCase):
             training.train(classifier, draw_texts(24), None, str(folder))
         self.assertFalse(folder.exists())
 
+    @parameterized.parameters(True, False)
+    def test_weights_that_are_no_numbers_are_not_kept(self, with_valid):
+        changes = ["train.learning_rate=1e38", "train.train_steps=1", "train.warmup_steps=0"]
+        classifier = Classifier(configs.override_all(small(), changes), tokenizers.ByteTokenizer())
+        folder = helpers.temp_dir(self) / "model"
+        valid = draw_texts(8, seed=1) if with_valid else None
+        with self.assertRaisesRegex(ValueError, "loss must be a number, got nan at step 1; try"):
+            training.train(classifier, draw_texts(24), valid, str(folder))
+        self.assertFalse(folder.exists())
+
     def test_it_stops_when_nothing_gets_better(self):
         changes = ["train.stop_after_evals=2", "train.eval_every=2", "train.learning_rate=0"]
         classifier = Classifier(configs.override_all(small(), changes), tokenizers.ByteTokenizer())
@@ -190,6 +200,14 @@ class ConfigTest(parameterized.TestCase):
         ("[]", "config of a classifier must be a JSON object"),
         ("{", "config must be JSON"),
         ('{"model": {}}', "config must be that of a classifier, got no text"),
+        (
+            '{"model": {}, "text": {}, "train": {}, "labels": 5, "backbone": "causal"}',
+            "labels must be a list of texts, got 5",
+        ),
+        (
+            '{"model": 3, "text": {}, "train": {}, "labels": [], "backbone": "causal"}',
+            "TransformerXLConfig must be a JSON object, got 3",
+        ),
         ('{"odd": 1}', "config of a classifier has no field 'odd'"),
     )
     def test_broken_json(self, content, message):
@@ -204,6 +222,7 @@ class ConfigTest(parameterized.TestCase):
         ("encoder", "text.keep=all", "keep must be one of first, last, got 'all'"),
         ("encoder", "text.tokenizer=bpe", "tokenizer must be one of byte, char, word, got 'bpe'"),
         ("encoder", "text.max_tokens=0", "max_tokens must be at least 1, got 0"),
+        ("encoder", "text.max_symbols=9", "max_symbols must be none for tokenizer byte, got 9"),
         ("encoder", "text.max_symbols=0", "max_symbols must be at least 1, got 0"),
         ("encoder", "model.mem_len=4", "unknown setting model.mem_len; choose from attention,"),
         ("encoder", "train.sample_length=5", "sample_length must be left out for a classifier"),

@@ -62,6 +62,7 @@ class ExportTest(parameterized.TestCase):
         dict(attention=("topk(k=3)",)),
         dict(feed_forward=("dense", "switch(experts=3)"), segment_len=12),
         dict(attention=("local(window=3, block=2)",), segment_len=12),
+        dict(attention=("longformer(window=3, block=2)",), segment_len=12),
         dict(
             attention=("local(window=2, dilations=(1, 3), block=1, k=2)", "dense"), segment_len=12
         ),

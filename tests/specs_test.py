@@ -23,7 +23,7 @@ class SpecsTest(parameterized.TestCase):
         "", "a b", "local(128)", "local(window=n)", "a.b", "local(**{'k': 1})", "f(g(k=1))"
     )
     def test_refuses_other_text(self, spec):
-        with self.assertRaisesRegex(ValueError, "a spec must read name or name"):
+        with self.assertRaisesRegex(ValueError, "a spec must read name or .* texts in quotes"):
             specs.parse(spec)
 
     def test_builds_from_the_table(self):

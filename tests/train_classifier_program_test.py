@@ -51,7 +51,13 @@ class TrainClassifierTest(parameterized.TestCase):
         return trained.run("train_classifier", f"--model_dir={self.model_dir}", *flags, **options)
 
     @parameterized.parameters(
-        ("--backbone=encoder", "--global_tokens=first", "--pooling=first"),
+        (
+            "--backbone=encoder",
+            "--set=model.attention=longformer(window=16, max_global_tokens=1)",
+            "--global_tokens=first",
+            "--pooling=first",
+            "--precision=bfloat16",
+        ),
         ("--backbone=causal", "--segment_len=64", "--pooling=max", "--keep=last"),
     )
     def test_train_evaluate_predict(self, *flags):

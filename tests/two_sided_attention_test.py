@@ -273,6 +273,8 @@ class LawsTest(parameterized.TestCase):
             weight.assign(value)
         rough = run(core, [tf.cast(a, tf.bfloat16) for a in arrays], visibility)
         self.assertEqual(rough.dtype, tf.bfloat16)
+        compiled = tf.function(lambda *arrays: run(core, arrays, visibility))
+        self.assertEqual(compiled(*[tf.cast(a, tf.bfloat16) for a in arrays]).dtype, tf.bfloat16)
         expected = run(exact, arrays, visibility)
         if spec != SPECS["topk"]:  # there a tie in bfloat16 is another choice
             self.assertLess(np.abs(tf.cast(rough, tf.float32) - expected).mean(), 0.02)

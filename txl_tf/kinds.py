@@ -51,6 +51,11 @@ class Kind:
         """The farthest distance that has a part in scores; None is no limit."""
         return None
 
+    @property
+    def has_global_tokens(self) -> bool:
+        """Whether tokens may be marked that see all."""
+        return False
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TopK(Kind):
@@ -111,6 +116,10 @@ class Longformer(_Window):
     def _check(self) -> None:
         super()._check()
         check_at_least(self, 0, "max_global_tokens")
+
+    @property
+    def has_global_tokens(self) -> bool:
+        return self.max_global_tokens > 0
 
     def check_in(self, model: Architecture) -> None:
         super().check_in(model)
@@ -227,8 +236,8 @@ def check_specs(table: Mapping[str, type[Kind]], field: str, model: Any) -> None
 
 def has_global_tokens(model: Any) -> bool:
     """Whether a layer of a valid config has attention to tokens that see all."""
-    found = [specs.build(ATTENTION, spec) for spec in model.attention]
-    return any(isinstance(kind, Longformer) and kind.max_global_tokens for kind in found)
+    of_layers = set(model.layer_specs("attention"))
+    return any(specs.build(ATTENTION, spec).has_global_tokens for spec in of_layers)
 
 
 def check_global_tokens(model: Any) -> None:

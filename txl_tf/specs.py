@@ -24,7 +24,9 @@ def parse(spec: str) -> tuple[str, dict[str, Any]]:
                 raise SyntaxError
             options[keyword.arg] = ast.literal_eval(keyword.value)
     except (SyntaxError, ValueError) as error:
-        raise ValueError(f"a spec must read name or name(option=value), got {spec!r}") from error
+        raise ValueError(
+            f"a spec must read name or name(option=value), texts in quotes, got {spec!r}"
+        ) from error
     return name.id, options
 
 

@@ -80,4 +80,6 @@ def with_common(scores, visible, queries, common):
 def without_pads(attended, visibility):
     """Contexts in which those of pads are 0. [B, H, T, K] -> the same."""
     real = visibility.real_tokens(shape_of(attended)[2])
-    return attended if real is None else tf.where(real[:, tf.newaxis, :, tf.newaxis], attended, 0.0)
+    if real is None:
+        return attended
+    return tf.where(real[:, tf.newaxis, :, tf.newaxis], attended, tf.zeros([], attended.dtype))

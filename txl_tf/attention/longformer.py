@@ -71,7 +71,8 @@ class LongformerAttention(LocalAttention):
         common = masks.Common(tf.matmul(of_heads, keys), tf.matmul(of_heads, values), found)
         rules = dataclasses.replace(visibility, hidden=is_global, common=common)
         attended = super().call(*arrays, visibility=rules, dropout_key=dropout_key)
-        attended = tf.where(is_global[:, tf.newaxis, :, tf.newaxis], 0.0, attended)
+        nothing = tf.zeros([], attended.dtype)
+        attended = tf.where(is_global[:, tf.newaxis, :, tf.newaxis], nothing, attended)
         seen = self._seen_by_global(x, chosen, visibility, dropout_key)  # [B, H, G, K]
         attended += tf.matmul(of_heads, seen, transpose_a=True)  # each to its place
         return without_pads(attended, visibility)

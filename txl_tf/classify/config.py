@@ -53,6 +53,8 @@ class TextConfig:
         check_at_least(self, 1, "max_symbols", "max_tokens")
         check_choice(self, "keep", KEEP)
         check_choice(self, "global_tokens", GLOBAL_TOKENS)
+        if self.tokenizer == "byte" and self.max_symbols is not None:
+            raise ValueError(f"max_symbols must be none for tokenizer byte, got {self.max_symbols}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,11 +116,14 @@ class ClassifierConfig:
         if missing or tree["backbone"] not in backbones.BACKBONES:
             wrong = f"no {missing[0]}" if missing else f"backbone {tree['backbone']!r}"
             raise ValueError(f"config must be that of a classifier, got {wrong}")
+        labels = tree["labels"]
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise ValueError(f"labels must be a list of texts, got {labels!r}")
         return cls(
             model=from_dict(backbones.BACKBONES[tree["backbone"]].CONFIG, tree["model"]),
             text=from_dict(TextConfig, tree["text"]),
             train=from_dict(TrainConfig, tree["train"]),
-            labels=tuple(tree["labels"]),
+            labels=tuple(labels),
         )
 
 

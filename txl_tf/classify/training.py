@@ -39,7 +39,7 @@ def train(
     Returns the validation of the best, or None.
 
     Raises:
-      ValueError: the loss is no longer a number.
+      ValueError: the loss, or a weight, is no longer a number.
     """
     config = classifier.config.train
     encoded = classifier.encode(texts)
@@ -108,6 +108,8 @@ class _Run:
         """Goes back to the best; writes what validation has not written yet."""
         classifier = self._classifier
         if self._best is None:
+            for weight in classifier.model.weights:
+                self._check(float(tf.reduce_sum(tf.cast(weight, tf.float32) * 0.0)))
             classifier.save(self._model_dir)
         else:
             for weight, value in zip(classifier.model.weights, self._best_weights, strict=True):
@@ -147,11 +149,15 @@ class _Run:
             round(self._tokens / seconds),
             round(seconds / len(self._untold) * (self._config.train_steps - step)),
         )
+        self._check(nats)
+        self._untold, self._tokens, self._told = [], 0, now
+
+    def _check(self, nats: float) -> None:
         if not math.isfinite(nats):
+            step = self._classifier.step
             raise ValueError(
                 f"loss must be a number, got {nats} at step {step}; try a lower learning_rate"
             )
-        self._untold, self._tokens, self._told = [], 0, now
 
     def _validate(self, valid: Encoded) -> None:
         start = time.monotonic()
@@ -161,6 +167,7 @@ class _Run:
             "step=%d valid_accuracy=%.4f valid_macro_f1=%.4f valid_nats=%.4f",
             *(classifier.step, scores.accuracy, scores.macro_f1, scores.nats),
         )
+        self._check(scores.nats)
         best = self._best
         if best is None or (scores.accuracy, -scores.nats) > (best.accuracy, -best.nats):
             self._best, self._best_step, self._worse = scores, classifier.step, 0

@@ -22,6 +22,7 @@ class Attention(keras.layers.Layer):
       encodings: [H, R, K'], what `encodings` made of the distances, farthest first; what is farther
         scores 0. None where distances have no part.
       content_bias, position_bias: [H, K], only where a kind has such and does not own them.
+      normed: [B, T, D], what keys and values were made of, where that is not x.
       returns [B, T, D]; the caller drops it and adds the residual.
 
     Args:
@@ -118,6 +119,7 @@ class Attention(keras.layers.Layer):
         *,
         visibility,
         dropout_key=None,
+        normed=None,
     ):
         query = heads.into(x, self.query_kernel)
         attended = self.attend(
@@ -127,7 +129,7 @@ class Attention(keras.layers.Layer):
             encodings,
             visibility=visibility,
             dropout_key=dropout_key,
-            **({"x": x} if self.attend.TAKES_INPUT else {}),
+            **({"x": x if normed is None else normed} if self.attend.TAKES_INPUT else {}),
         )  # [B, H, T, K]
         return heads.out_of(attended, self.output_kernel)
 

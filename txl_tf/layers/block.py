@@ -76,6 +76,7 @@ class Block(keras.layers.Layer):
         self.pre_norm = pre_norm
         self.dropout = dropout
         self.site = site
+        self._reach = specs.build(kinds.ATTENTION, attention).reach
         self.routing = None  # of the last call, where the net routes tokens
         self.attention = POSITIONS[position].attention(
             d_model=d_model,
@@ -127,10 +128,10 @@ class Block(keras.layers.Layer):
         Shapes: distances [R] or [R, D], falling by 1, the last `num_later` below 0; those beyond
         the kind's reach are left out.
         """
-        reach = specs.build(kinds.ATTENTION, self.attention.core).reach
-        if reach is not None:
+        if self._reach is not None:
             rows = shape_of(distances)[0]
-            first, last = rows - num_later - 1 - reach, rows - larger(num_later - reach, 0)
+            first = rows - num_later - 1 - self._reach
+            last = rows - larger(num_later - self._reach, 0)
             distances = distances[larger(first, 0) : last]
         return self.attention.encodings(distances)
 
@@ -159,6 +160,7 @@ class Block(keras.layers.Layer):
             position_bias,
             visibility=visibility,
             dropout_key=dropout_key,
+            normed=normed,
         )
         x += dropouts.dropout(attended, self.dropout, dropout_key, self.site + 1)
         x = x if self.pre_norm else self.attention_norm(x)

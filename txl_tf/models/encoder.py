@@ -39,12 +39,14 @@ class Encoder(keras.Model):
       config: the architecture.
 
     Raises:
-      ValueError: global tokens where no layer has such; called eagerly, ids outside the
-        vocabulary. Inside a tf.function ids are not checked: XLA clamps a wrong id. Check them on
-        the host.
+      ValueError: the config is of another model; global tokens where no layer has such; called
+        eagerly, ids outside the vocabulary. Inside a tf.function ids are not checked: XLA clamps a
+        wrong id. Check them on the host.
     """
 
     def __init__(self, config: EncoderConfig, **kwargs):
+        if not isinstance(config, EncoderConfig):
+            raise ValueError(f"config must be an EncoderConfig, got a {type(config).__name__}")
         super().__init__(**kwargs)
         self.config = config
         self._position = POSITIONS[config.position]
@@ -81,7 +83,7 @@ class Encoder(keras.Model):
             remembered=tf.zeros([batch], tf.int32),
             lookahead=None,
             lengths=None if lengths is None else tf.cast(lengths, tf.int32),
-            global_tokens=global_tokens,
+            global_tokens=None if global_tokens is None else tf.cast(global_tokens, tf.bool),
         )
         nothing = x[:, :0]
         states, _ = stack.run(

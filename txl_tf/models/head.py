@@ -21,7 +21,8 @@ class Head(keras.Model):
     Shapes:
       token_ids: [B, T] int32. T is static with a causal backbone, also inside a graph.
       lengths: [B] int32, at least 1: how many tokens of each row are real; the rest is right
-        padding, which changes nothing. None is all.
+        padding, which changes nothing but where bigbird's last block is, and in training what room
+        switch has. None is all.
       global_tokens: [B, T] bool, see `Encoder`; None with a causal backbone.
       dropout_key: as of the backbone.
       returns scores [B, ..., N] float32, logits.
@@ -67,7 +68,8 @@ class Head(keras.Model):
     def auxiliary_loss(self):
         """The sum over the layers that route tokens of their losses in the last call, a scalar.
 
-        Where a text is read in several segments, it is their mean. 0 where nothing is routed.
+        Where a text is read in several segments, it is their mean; a loss that `compile` was given
+        gets their sum. 0 where nothing is routed.
         """
         losses = self.losses
         routers = sum(block.feed_forward.ROUTES for block in self.backbone.blocks)
@@ -78,7 +80,7 @@ class Head(keras.Model):
     ):  # called by fit and evaluate of Keras
         if self._compile_loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
-        real = tf.cast(y >= 0, tf.float32) * (1.0 if sample_weight is None else sample_weight)
+        real = stack.target_weights(y, sample_weight)
         nats = tf.reduce_sum(_nats(y_pred, y) * real)
         return tf.math.divide_no_nan(nats, tf.reduce_sum(real)) + self.auxiliary_loss()
 

@@ -10,6 +10,7 @@ from txl_tf.layers.positions import POSITIONS
 from txl_tf.layers.shared_biases import SharedBiases
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import ids as id_checks
+from txl_tf.ops.shapes import shape_of
 
 # Numbers of a model's own dropout places; the blocks' follow from FIRST_BLOCK on.
 EMBEDDING_SITE, POSITIONS_SITE, FINAL_SITE = 0, 1, 2
@@ -118,6 +119,19 @@ def dropout_key(given, generator, batch):
         return given
     seed = tf.bitcast(tf.cast(generator.next(), tf.uint32), tf.int32)
     return dropouts.DropoutKey(seed, tf.range(batch))
+
+
+def target_weights(targets, sample_weight=None):
+    """How much each target counts, 0 where it is -1; as Keras gives weights, by row or by target.
+
+    Shapes: targets [B, ...] int, sample_weight [B] or [B, ...], or None -> [B, ...] float32.
+    """
+    real = tf.cast(targets >= 0, tf.float32)
+    if sample_weight is None:
+        return real
+    weight = tf.cast(sample_weight, tf.float32)
+    missing = len(real.shape) - len(weight.shape)
+    return real * tf.reshape(weight, [*shape_of(weight), *[1] * missing])
 
 
 def check_ids(name, ids, vocab_size, ignored=None):

@@ -58,6 +58,8 @@ class TransformerXL(keras.Model):
     ):
         if weights_of is not None:
             kwargs.setdefault("dtype", weights_of.dtype_policy)
+        if not isinstance(config, TransformerXLConfig):
+            raise ValueError(f"config must be a TransformerXLConfig, got a {type(config).__name__}")
         super().__init__(**kwargs)
         self.config = config
         self.rematerialize = rematerialize
@@ -345,7 +347,7 @@ class TransformerXL(keras.Model):
         scores, _ = y_pred
         if self._compile_loss is not None:
             return super().compute_loss(x, y, scores, sample_weight, training)
-        real = tf.cast(y >= 0, tf.float32) * (1.0 if sample_weight is None else sample_weight)
+        real = stack.target_weights(y, sample_weight)
         nats = tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=tf.maximum(tf.cast(y, tf.int32), 0), logits=scores
         )

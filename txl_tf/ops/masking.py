@@ -26,6 +26,7 @@ def mask_tokens(token_ids, lengths, key, *, mask_id, rate=0.15):
       mask_id: the id that stands for a hidden token: the first that the data does not have.
       rate: the share of tokens chosen, each on its own.
     """
+    token_ids = tf.cast(token_ids, tf.int32)
     shape = shape_of(token_ids)
     is_chosen = dropouts.uniform(shape, key, _SITES) < rate
     if lengths is not None:
