@@ -171,7 +171,7 @@ class ClassifierTest(parameterized.TestCase):
 
     @parameterized.parameters(True, False)
     def test_weights_that_are_no_numbers_are_not_kept(self, with_valid):
-        changes = ["train.learning_rate=1e38", "train.train_steps=1", "train.warmup_steps=0"]
+        changes = ["train.learning_rate=1e39", "train.train_steps=1", "train.warmup_steps=0"]
         classifier = Classifier(configs.override_all(small(), changes), tokenizers.ByteTokenizer())
         folder = helpers.temp_dir(self) / "model"
         valid = draw_texts(8, seed=1) if with_valid else None

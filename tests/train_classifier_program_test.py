@@ -56,7 +56,6 @@ class TrainClassifierTest(parameterized.TestCase):
             "--set=model.attention=longformer(window=16, max_global_tokens=1)",
             "--global_tokens=first",
             "--pooling=first",
-            "--precision=bfloat16",
         ),
         ("--backbone=causal", "--segment_len=64", "--pooling=max", "--keep=last"),
     )
