@@ -211,6 +211,47 @@ def make_crowded(**options):
 X = np.random.default_rng(7).normal(size=[3, 8, 6]).astype("float32")
 
 
+class PaddingTest(parameterized.TestCase):
+    KEY = DropoutKey(tf.constant([3, 4]), tf.range(3))
+
+    @parameterized.product(group=("row", "batch"), dispatch=("gather", "einsum"))
+    def test_pads_take_no_place_and_count_nowhere(self, group, dispatch):
+        options = dict(experts=3, group=group, dispatch=dispatch, z_loss=0.5)
+        lengths, padded = (8, 3, 5), np.concatenate([X, X[:, ::-1]], axis=1)  # T 8, and 16
+        narrow, wide = (make(6, 10, capacity_factor=f, **options) for f in (0.5, 0.25))  # as much
+        for net in (narrow, wide):
+            for index, weight in enumerate(net.trainable_variables):
+                weight.assign(np.random.default_rng(index).normal(size=weight.shape))
+
+        def run(net, x):
+            real = np.arange(x.shape[1]) < np.array(lengths)[:, np.newaxis]
+            found = np.array(net(x, dropout_key=self.KEY, real=tf.constant(real)))
+            return found[real], np.array(net.routing)
+
+        (found, routing), (expected, alone) = run(wide, padded), run(narrow, X)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(routing, alone, rtol=1e-5)
+        self.assertGreater(routing[1], 0.05)  # some are dropped
+
+    def test_a_group_of_pads_alone_is_none(self):
+        net = make(6, 10, experts=3, balance_loss=1.0, z_loss=0.5)
+        real = tf.constant([[True] * 8, [False] * 8, [False] * 8])
+        net(X, dropout_key=self.KEY, real=real)
+        found = np.array(net.routing)
+        net(X[:1], dropout_key=self.KEY)
+        np.testing.assert_allclose(found, net.routing, rtol=1e-5)
+
+    def test_a_model_hands_its_lengths_on(self):
+        specs_of = dict(feed_forward=("switch(experts=3, jitter=0.0)",))
+        model = helpers.loud(TransformerXL(helpers.tiny_config(**specs_of)))
+        ids, found = helpers.draw_ids(2, 8), []
+        for tail in (0, 5):
+            changed = np.concatenate([ids[:, :4], (ids[:, 4:] + tail) % 11], axis=1)
+            model(changed, lengths=np.array([4, 4], "int32"), training=True)
+            found.append(model.routing())
+        np.testing.assert_array_equal(*found)
+
+
 class BatchGroupTest(parameterized.TestCase):
     KEY = DropoutKey(tf.constant([3, 4]), tf.range(3))
 

@@ -28,7 +28,9 @@ class SwitchFeedForward(keras.layers.Layer):
     The batch is what is computed at once: each replica's rows, and each part of them that gradients
     are accumulated over, are a group of their own, and so results depend on how rows are cut.
 
-    Shapes: [B, T, D] -> [B, T, D], hidden width F. The caller drops the result.
+    Shapes: [B, T, D] -> [B, T, D], hidden width F. The caller drops the result. `real` [B, T] bool
+    says which tokens are no pads, None that all are: pads take no place where there is a capacity,
+    which yet is that of all g, and have no part in `routing`.
 
     Attributes:
       routing: of the last call, [3] float32: the auxiliary loss, the share of tokens dropped, and
@@ -119,7 +121,7 @@ class SwitchFeedForward(keras.layers.Layer):
             shape, keras.initializers.TruncatedNormal(stddev=deviation), name=name
         )
 
-    def call(self, x, *, dropout_key=None):
+    def call(self, x, *, dropout_key=None, real=None):
         seen = self._grouped(self._jittered(tf.cast(x, tf.float32), dropout_key))
         tokens = self._grouped(x)  # [G, g, D]
         groups, size, _ = shape_of(tokens)
@@ -128,25 +130,27 @@ class SwitchFeedForward(keras.layers.Layer):
         chances = tf.nn.softmax(logits)
         expert = tf.argmax(chances, axis=-1, output_type=tf.int32)  # [G, g]
         wanted = tf.one_hot(expert, self.experts)  # [G, g, E]
+        real = tf.ones(shape_of(x)[:2], tf.bool) if real is None else real
+        real = self._grouped(real[..., tf.newaxis])[..., 0]  # [G, g]
         factor = self.eval_capacity_factor if dropout_key is None else self.capacity_factor
         if factor is None:
             found, kept = self._all(tokens, wanted, expert), tf.ones_like(expert, tf.bool)
         else:
             capacity = self._capacity(size, factor)
-            place = _places(wanted)
-            kept = place < capacity
+            place = _places(tf.where(real[..., tf.newaxis], wanted, 0.0))
+            kept = (place < capacity) & real
             ways = {"gather": self._gathered, "einsum": self._multiplied}
             found = ways[self.dispatch](tokens, expert, place, kept, capacity, dropout_key)
         gate = tf.reduce_sum(chances * wanted, axis=-1)  # [G, g]; not the maximum, which is of ties
         gate *= tf.cast(kept, tf.float32)
-        self.routing = self._routing(logits, chances, wanted, kept)
+        self.routing = self._routing(logits, chances, wanted, kept, tf.cast(real, tf.float32))
         return self._ungrouped(found * tf.cast(gate, x.dtype)[..., tf.newaxis], x)
 
     def _grouped(self, x):
         """Tokens as their groups queue. [B, T, D] -> [G, g, D]."""
         if self.group == "row":
             return x
-        return tf.reshape(tf.transpose(x, [1, 0, 2]), [1, -1, self.d_model])  # time first
+        return tf.reshape(tf.transpose(x, [1, 0, 2]), [1, -1, x.shape[2]])  # time first
 
     def _ungrouped(self, found, x):
         """The inverse: in the order of `x`. [G, g, D] -> [B, T, D]."""
@@ -254,14 +258,22 @@ class SwitchFeedForward(keras.layers.Layer):
         outer = tf.gather(tf.convert_to_tensor(self.outer_kernel), expert)
         return tf.matmul(tf.nn.relu(tf.matmul(x, inner)), outer)
 
-    def _routing(self, logits, chances, wanted, kept):
-        shares = tf.stop_gradient(tf.reduce_mean(wanted, axis=1))  # f, [G, E]
-        means = tf.reduce_mean(chances, axis=1)  # P, [G, E]
-        balance = self.experts * tf.reduce_mean(tf.reduce_sum(shares * means, axis=1))
-        z = tf.reduce_mean(tf.square(tf.reduce_logsumexp(logits, axis=-1)))
+    def _routing(self, logits, chances, wanted, kept, real):
+        def mean(x):  # over the real tokens of each group, [G, g, E] -> [G, E]
+            return tf.math.divide_no_nan(
+                tf.reduce_sum(x * real[..., tf.newaxis], axis=1), counts[:, tf.newaxis]
+            )
+
+        def total(x, weights):  # over all, by weight
+            return tf.math.divide_no_nan(tf.reduce_sum(x * weights), tf.reduce_sum(weights))
+
+        counts = tf.reduce_sum(real, axis=1)  # [G]
+        shares = tf.stop_gradient(mean(wanted))  # f, [G, E]
+        balance = self.experts * total(tf.reduce_sum(shares * mean(chances), axis=1), counts)
+        z = total(tf.square(tf.reduce_logsumexp(logits, axis=-1)), real)
         entropies = -tf.reduce_sum(tf.math.xlogy(shares, shares), axis=1)  # [G]
-        entropy = tf.reduce_mean(entropies) / math.log(max(self.experts, 2))
-        dropped = tf.reduce_mean(1.0 - tf.cast(kept, tf.float32))
+        entropy = total(entropies, counts) / math.log(max(self.experts, 2))
+        dropped = total(1.0 - tf.cast(kept, tf.float32), real)
         return tf.stack([self.balance_loss * balance + self.z_loss * z, dropped, entropy])
 
     def get_config(self):

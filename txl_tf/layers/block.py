@@ -24,6 +24,7 @@ class Block(keras.layers.Layer):
       past_keys, past_values: [B, H, M, K], `keys_values` of this layer's memory, oldest first.
       encodings: [H, R, K'], `encodings` of the distances, farthest first, or None.
       content_bias, position_bias: [H, K], only where `own_biases` is off.
+      real: [B, T] bool, which tokens are no pads, for nets that route them; None is all.
       returns [B, T, D], and keys and values of memory and segment, [B, H, S, K] each; and where
         the net routes tokens, [3] of it: its auxiliary loss, and how experts are used.
 
@@ -146,6 +147,7 @@ class Block(keras.layers.Layer):
         *,
         visibility,
         dropout_key=None,
+        real=None,
     ):
         normed = self.attention_norm(x) if self.pre_norm else x
         new_keys, new_values = self.attention.keys_values(normed)
@@ -165,7 +167,9 @@ class Block(keras.layers.Layer):
         x += dropouts.dropout(attended, self.dropout, dropout_key, self.site + 1)
         x = x if self.pre_norm else self.attention_norm(x)
         fed = self.feed_forward(
-            self.feed_forward_norm(x) if self.pre_norm else x, dropout_key=dropout_key
+            self.feed_forward_norm(x) if self.pre_norm else x,
+            dropout_key=dropout_key,
+            **({"real": real} if self.feed_forward.ROUTES else {}),
         )
         x += dropouts.dropout(fed, self.dropout, dropout_key, self.site + 3)
         routing = (self.feed_forward.routing,) if self.feed_forward.ROUTES else ()

@@ -94,6 +94,7 @@ class Encoder(keras.Model):
             self._encodings(num_tokens, key),
             visibility=visibility,
             dropout_key=key,
+            lengths=visibility.lengths,
         )
         return dropouts.dropout(states[-1], config.dropout, key, stack.FINAL_SITE)
 

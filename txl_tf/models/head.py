@@ -21,8 +21,8 @@ class Head(keras.Model):
     Shapes:
       token_ids: [B, T] int32. T is static with a causal backbone, also inside a graph.
       lengths: [B] int32, at least 1: how many tokens of each row are real; the rest is right
-        padding, which changes nothing but where bigbird's last block is, and in training what room
-        switch has. None is all.
+        padding, which changes nothing but where bigbird's last block is, and in training how much
+        room switch has. None is all.
       global_tokens: [B, T] bool, see `Encoder`; None with a causal backbone.
       dropout_key: as of the backbone.
       returns scores [B, ..., N] float32, logits.

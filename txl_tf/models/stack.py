@@ -71,6 +71,7 @@ def run(
     dropout_key=None,
     rematerialize=False,
     places=None,
+    lengths=None,
 ):
     """One block after the other.
 
@@ -81,6 +82,7 @@ def run(
       pasts: for each layer keys and values of what it remembers, [B, H, M, K] each.
       encodings: for each layer [H, R, K'], or None.
       places: for each layer what is added to its input, [B or 1, T, D]; None is nothing.
+      lengths: [B] int32, how many tokens of each row are real; None is all.
       returns the residual stream, L + 1 of [B, T, D]; and for each layer keys and values of
         memory and segment, [B, H, S, K] each.
 
@@ -90,17 +92,20 @@ def run(
       visibility: who sees whom.
       dropout_key: None where nothing is dropped.
       rematerialize: whether training keeps of each layer its input alone.
-      places: see above.
+      places, lengths: see above.
     """
     # As tensors: the gradient of a layer that is computed again finds no Keras variable.
     shared = () if biases is None else (biases.content, biases.position)
     shared = [tf.convert_to_tensor(bias) for bias in shared]
+    real = None if lengths is None else tf.range(shape_of(x)[1]) < lengths[:, tf.newaxis]
     states, joined = [x], []
     added = [None] * len(blocks) if places is None else places
     for block, past, distances, more in zip(blocks, pasts, encodings, added, strict=True):
         if more is not None:
             x += more
-        run_block = functools.partial(block, visibility=visibility, dropout_key=dropout_key)
+        run_block = functools.partial(
+            block, visibility=visibility, dropout_key=dropout_key, real=real
+        )
         if rematerialize and dropout_key is not None:
             run_block = tf.recompute_grad(run_block)
         scored = () if distances is None else (distances, *shared)  # it takes tensors alone

@@ -209,6 +209,7 @@ class TransformerXL(keras.Model):
             dropout_key=dropout_key,
             rematerialize=self.rematerialize,
             places=[table(places) for table in self.position_tables] or None,
+            lengths=lengths,
         )
 
     def routing(self):
