@@ -67,16 +67,17 @@ class BigBirdAttention(DenseAttention):
         dropout_key=None,
     ):
         arrays = content_query, position_query, keys, values, encodings
+        rules = dict(visibility=visibility, dropout_key=dropout_key)
         num_tokens = shape_of(keys)[2]
         num_blocks = -(-num_tokens // self.block)
         if self.table is not None and isinstance(num_blocks, int):
             self._check_table(num_blocks, num_tokens)
 
         def short():
-            return self._dense(*arrays, visibility, dropout_key)
+            return self._dense(*arrays, num_tokens=num_tokens, **rules)
 
         def long():
-            return self._sparse(*arrays, visibility, dropout_key, num_blocks)
+            return self._sparse(*arrays, num_blocks=num_blocks, **rules)
 
         is_short = self.table is None and num_blocks < self.random + 5
         if tf.is_tensor(is_short):
@@ -93,21 +94,12 @@ class BigBirdAttention(DenseAttention):
                 "tokens"
             )
 
-    def _dense(
-        self, content_query, position_query, keys, values, encodings, visibility, dropout_key
-    ):
+    def _dense(self, *arrays, num_tokens, **rules):
+        *by_head, encodings = arrays
         if encodings is not None:  # as many as there are, also where nobody knows how many
-            num_tokens, num_later = shape_of(keys)[2], _num_later(encodings)
-            encodings = positions.resized(encodings, num_later, num_tokens, num_tokens - 1)
-        return super().call(
-            content_query,
-            position_query,
-            keys,
-            values,
-            encodings,
-            visibility=visibility,
-            dropout_key=dropout_key,
-        )
+            later = positions.num_later(encodings)
+            encodings = positions.resized(encodings, later, num_tokens, num_tokens - 1)
+        return super().call(*by_head, encodings, **rules)
 
     def _sparse(
         self,
@@ -116,6 +108,7 @@ class BigBirdAttention(DenseAttention):
         keys,
         values,
         encodings,
+        *,
         visibility,
         dropout_key,
         num_blocks,
@@ -169,7 +162,8 @@ class BigBirdAttention(DenseAttention):
         of_window = found[..., :near]
         if encodings is not None:
             later, earlier = 2 * block - 1, 2 * block
-            encodings = positions.resized(encodings, _num_later(encodings), earlier, later)
+            beyond = positions.num_later(encodings)
+            encodings = positions.resized(encodings, beyond, earlier, later)
             placed = positions.scores_in_blocks(position_query, encodings, block, near)
             of_window += by_head(placed)
         of_ends = by_head(tf.matmul(content_query, end_keys, transpose_b=True))
@@ -197,11 +191,6 @@ class BigBirdAttention(DenseAttention):
         ends = end_real[:, tf.newaxis, tf.newaxis, tf.newaxis]
         shape = [*shape_of(met)[:4], 2 * self.block]
         return tf.concat([met & near[:, tf.newaxis], tf.broadcast_to(ends, shape)], axis=-1)
-
-
-def _num_later(encodings):
-    """How many distances below 0 there are."""
-    return (shape_of(encodings)[1] - 1) // 2
 
 
 def _ends(x, end, block):

@@ -62,7 +62,7 @@ class DenseAttention(AttentionCore):
         content = tf.matmul(content_query, keys, transpose_b=True)
         scores = tf.cast(content, tf.float32)  # [B, H, T, S]
         if encodings is not None:
-            later = 0 if visibility.lookahead == 0 else (shape_of(encodings)[1] - 1) // 2
+            later = 0 if visibility.lookahead == 0 else positions.num_later(encodings)
             position = positions.scores_by_key(position_query, encodings, num_keys, later)
             scores += visibility.by_place(position)
         visible = visibility.dense(num_queries, num_keys)  # [B, 1, T, S]

@@ -99,7 +99,7 @@ class LocalAttention(DenseAttention):
             return self._in_blocks(*queries, keys, values, encodings, rules, dropout_key, plan)
         if rules.lookahead:
             if encodings is not None:
-                num_later = (shape_of(encodings)[1] - 1) // 2
+                num_later = positions.num_later(encodings)
                 later, earlier = shape_of(content_query)[2] - 1, shape_of(keys)[2]
                 encodings = positions.resized(encodings, num_later, earlier, later)
         elif None not in (num_queries, num_keys) and rules.place is None:
@@ -188,7 +188,7 @@ class LocalAttention(DenseAttention):
 
     def _of_block(self, encodings, rules, plan):
         """Encodings of the distances within a block and its keys. [H, R, K] -> [H, W + b - 1, K]"""
-        num_later = (encodings.shape[1] - 1) // 2 if rules.lookahead else 0
+        num_later = positions.num_later(encodings) if rules.lookahead else 0
         first = (encodings.shape[1] - num_later - 1) % plan.stride  # of those that count
         return positions.resized(
             encodings[:, first :: plan.stride],

@@ -78,11 +78,10 @@ class Classifier:
         ids = [batches.encode(t.content, self.tokenizer, self.config.text) for t in texts]
         return Encoded(ids, np.array(labels, np.int32))
 
-    def log_probs(self, encoded: Encoded, batch_size: int | None = None) -> np.ndarray:
+    def log_probs(self, encoded: Encoded) -> np.ndarray:
         """Of all labels for each text. -> [N, number of labels] float32."""
         found = np.zeros([len(encoded.ids), len(self.config.labels)], np.float32)
-        size = batch_size or self.config.train.batch_size
-        for batch in batches.in_order(*encoded, size, self.sizes):
+        for batch in batches.in_order(*encoded, self.config.train.batch_size, self.sizes):
             real = batch.places >= 0
             log_probs = self._log_probs(tf.constant(batch.ids), tf.constant(batch.lengths))
             found[batch.places[real]] = log_probs.numpy()[real]

@@ -10,6 +10,7 @@ from txl_tf.layers.positions import POSITIONS
 from txl_tf.layers.shared_biases import SharedBiases
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import ids as id_checks
+from txl_tf.ops import masks
 from txl_tf.ops.shapes import shape_of
 
 # Numbers of a model's own dropout places; the blocks' follow from FIRST_BLOCK on.
@@ -97,7 +98,7 @@ def run(
     # As tensors: the gradient of a layer that is computed again finds no Keras variable.
     shared = () if biases is None else (biases.content, biases.position)
     shared = [tf.convert_to_tensor(bias) for bias in shared]
-    real = None if lengths is None else tf.range(shape_of(x)[1]) < lengths[:, tf.newaxis]
+    real = masks.real_tokens(lengths, shape_of(x)[1])
     states, joined = [x], []
     added = [None] * len(blocks) if places is None else places
     for block, past, distances, more in zip(blocks, pasts, encodings, added, strict=True):

@@ -178,8 +178,8 @@ class TransformerXL(keras.Model):
         """Nats of targets, from the output of the last layer; see `nll`. -> [B, T] float32."""
         targets = tf.cast(targets, tf.int32)
         if lengths is not None:
-            place = tf.range(shape_of(targets)[1])
-            targets = tf.where(place < lengths[:, tf.newaxis], targets, -1)
+            real = masks.real_tokens(lengths, shape_of(targets)[1])
+            targets = tf.where(real, targets, -1)
         tables, projections = self.embedding.tables, self.embedding.projections
         return self.softmax(hidden, tables, projections, targets=targets)
 

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from txl_tf.ops import dropout as dropouts
+from txl_tf.ops import masks
 from txl_tf.ops.shapes import shape_of
 
 _SITES = 1 << 20  # far from those of any model's dropout, so that both may have the same key
@@ -29,8 +30,8 @@ def mask_tokens(token_ids, lengths, key, *, mask_id, rate=0.15):
     token_ids = tf.cast(token_ids, tf.int32)
     shape = shape_of(token_ids)
     is_chosen = dropouts.uniform(shape, key, _SITES) < rate
-    if lengths is not None:
-        is_chosen &= tf.range(shape[1]) < lengths[:, tf.newaxis]
+    real = masks.real_tokens(lengths, shape[1])
+    is_chosen = is_chosen if real is None else is_chosen & real
     how = dropouts.uniform(shape, key, _SITES + 1)
     drawn = tf.cast(dropouts.uniform(shape, key, _SITES + 2) * mask_id, tf.int32)
     seen = tf.where(how < 0.8, mask_id, tf.where(how < 0.9, drawn, token_ids))

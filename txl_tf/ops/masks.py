@@ -10,6 +10,11 @@ from txl_tf.ops.shapes import shape_of
 HIDDEN = -1e30  # the score of a hidden key: finite, so that no softmax makes NaN
 
 
+def real_tokens(lengths, num_tokens):
+    """Which of T tokens are no pads, None where all are. [B] int32 or None -> [B, T] bool."""
+    return None if lengths is None else tf.range(num_tokens) < lengths[:, tf.newaxis]
+
+
 class Common(NamedTuple):
     """Keys that every query sees, wherever it stands, besides those of a call.
 
@@ -108,10 +113,8 @@ class Visibility:
         return real
 
     def real_tokens(self, num_tokens):
-        """Which of the T tokens are no pads. [B, T] bool, or None where all are."""
-        if self.lengths is None:
-            return None
-        return tf.range(num_tokens) < self.lengths[:, tf.newaxis]
+        """As the function of this name, by `lengths`."""
+        return real_tokens(self.lengths, num_tokens)
 
     def marks(self, num_queries, num_keys):
         """Each key's document, 0 where these do not matter; -1 where it is not real. [B, S] int32.

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from txl_tf.ops import masks
 from txl_tf.ops.shapes import shape_of
 
 
@@ -35,5 +36,4 @@ POOLING = {"mean": mean, "max": largest, "first": first, "last": last}
 
 def _real(states, lengths):
     """Which tokens are real, the first always. [B, T, 1] bool."""
-    place = tf.range(shape_of(states)[1])
-    return (place < tf.maximum(lengths, 1)[:, tf.newaxis])[..., tf.newaxis]
+    return masks.real_tokens(tf.maximum(lengths, 1), shape_of(states)[1])[..., tf.newaxis]

@@ -69,6 +69,11 @@ def scores_by_key(queries, encodings, num_keys, num_later=0):
     return _newest(scores, width, num_keys)
 
 
+def num_later(encodings):
+    """How many distances of a two-sided table lie below 0. [H, 2 N + 1, K] -> N."""
+    return (shape_of(encodings)[1] - 1) // 2
+
+
 def resized(encodings, num_later, earlier, later):
     """Encodings of the distances earlier - 1, ..., 0, ..., -later: others go, missing ones are 0.
 
