@@ -15,13 +15,13 @@ import timing
 from benchmark_options import Options
 from peer import Peer
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import TrainConfig
+from txl_tf.config import POLICIES, TrainConfig
 from txl_tf.models.transformer_xl import TransformerXL
 
 OURS, THEIRS = "txl_tf", "TransfoXL"
 STEPS = 3  # that are compared
 _TOLERANCES = {"float32": 1e-4, "bfloat16": 0.05}  # absolute, and a part of what is expected
-TRAINED = {"float32": "float32", "bfloat16": "mixed_bfloat16"}  # Keras' policies
+TRAINED = {precision: POLICIES[precision] for precision in ("float32", "bfloat16")}
 _TRACED = 3  # calls in a trace
 
 

@@ -10,6 +10,11 @@ from txl_tf.fields import check, check_at_least, check_choice
 from txl_tf.stack_config import StackConfig
 
 POSITIONS = ("xl", "shaw", "absolute", "absolute_per_layer")
+POLICIES = {  # Keras' name of what a precision computes in
+    "float32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+}
 _WITH_SINUSOIDS = ("xl", "absolute")
 _WITH_TABLES = ("shaw", "absolute_per_layer")
 _WITHOUT_MEMORY = ("absolute", "absolute_per_layer")
@@ -58,31 +63,15 @@ class TransformerXLConfig(StackConfig):
       ValueError: a field breaks a rule; the message names the field and the value.
     """
 
-    vocab_size: int
-    num_layers: int = 12
-    d_model: int = 512
-    num_heads: int = 8
-    head_dim: int = 64
-    d_inner: int = 2048
     mem_len: int = 512
     d_embed: int | None = None
     cutoffs: tuple[int, ...] = ()
     div_val: int = 1
-    untie_biases: bool = False
     tie_embeddings: bool = True
     tie_projections: tuple[bool, ...] = (False,)
     project_same_dim: bool = True
-    pre_norm: bool = False
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    init_std: float = 0.02
     proj_init_std: float = 0.01
-    clamp_len: int | None = None
-    position: str = "xl"
     num_positions: int | None = None
-    attention: tuple[str, ...] = ("dense",)
-    feed_forward: tuple[str, ...] = ("dense",)
-    layer_norm_epsilon: float = 1e-5
     attention_span: int | None = None
     attend_to_initial_zeros: bool = False
 
@@ -226,7 +215,7 @@ class TrainConfig:
             "be above 0 or none",
             self.clip_norm,
         )
-        check_choice(self, "precision", ("float32", "bfloat16", "float16"))
+        check_choice(self, "precision", tuple(POLICIES))
         if self.stop_after_evals is not None and self.eval_every is None:
             raise ValueError(
                 f"stop_after_evals must be none without eval_every, got {self.stop_after_evals}"
@@ -288,13 +277,22 @@ class Config:
         Raises:
           ValueError: the text is no JSON object of this form, or a value breaks a rule.
         """
-        try:
-            tree = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"config must be JSON, got {error}") from error
+        tree = parse_json(text)
         sections = fields.types_of(cls)
         fields.check_names("config", tree, sections)
         return cls(**{name: from_dict(sections[name], tree[name]) for name in tree})
+
+
+def parse_json(text: str) -> Any:
+    """What the text of a config says.
+
+    Raises:
+      ValueError: it is no JSON.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"config must be JSON, got {error}") from error
 
 
 def from_dict(kind: Any, values: Mapping[str, Any]) -> Any:

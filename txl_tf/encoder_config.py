@@ -39,23 +39,6 @@ class EncoderConfig(StackConfig):
       ValueError: a field breaks a rule; the message names the field and the value.
     """
 
-    vocab_size: int
-    num_layers: int = 12
-    d_model: int = 512
-    num_heads: int = 8
-    head_dim: int = 64
-    d_inner: int = 2048
-    position: str = "xl"
-    untie_biases: bool = False
-    pre_norm: bool = False
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    init_std: float = 0.02
-    clamp_len: int | None = None
-    attention: tuple[str, ...] = ("dense",)
-    feed_forward: tuple[str, ...] = ("dense",)
-    layer_norm_epsilon: float = 1e-5
-
     def __post_init__(self) -> None:
         self.check_stack()
         check_choice(self, "position", POSITIONS)

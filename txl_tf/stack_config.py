@@ -1,26 +1,31 @@
-"""What the configs of all models made of blocks have in common: a part of their rules."""
+"""What the configs of all models made of blocks have in common: fields, and their rules."""
+
+import dataclasses
 
 from txl_tf import fields, kinds
 from txl_tf.fields import check, check_at_least
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class StackConfig:
-    """A stack of blocks; the configs that are one list these fields among their own."""
+    """A stack of blocks. Each config that is one says what the fields mean for it."""
 
     vocab_size: int
-    num_layers: int
-    d_model: int
-    num_heads: int
-    head_dim: int
-    d_inner: int
-    dropout: float
-    attention_dropout: float
-    init_std: float
-    clamp_len: int | None
-    position: str
-    attention: tuple[str, ...]
-    feed_forward: tuple[str, ...]
-    layer_norm_epsilon: float
+    num_layers: int = 12
+    d_model: int = 512
+    num_heads: int = 8
+    head_dim: int = 64
+    d_inner: int = 2048
+    untie_biases: bool = False
+    pre_norm: bool = False
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    init_std: float = 0.02
+    clamp_len: int | None = None
+    position: str = "xl"
+    attention: tuple[str, ...] = ("dense",)
+    feed_forward: tuple[str, ...] = ("dense",)
+    layer_norm_epsilon: float = 1e-5
 
     def check_stack(self) -> None:
         """Refuses fields of the wrong type, and sizes and rates that no stack can have."""

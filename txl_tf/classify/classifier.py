@@ -18,12 +18,12 @@ from txl_tf import model_dir as model_dirs
 from txl_tf.classify import batches
 from txl_tf.classify.config import ClassifierConfig
 from txl_tf.classify.scores import Scores
+from txl_tf.config import POLICIES
 from txl_tf.data import files, tokenizers
 from txl_tf.data.labelled_text import Text
 from txl_tf.models.sequence_classifier import SequenceClassifier
 
 _CONFIG = "config.json"
-_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 _TOGETHER = 16  # batches of predictions whose texts are put together by length
 
 
@@ -56,7 +56,7 @@ class Classifier:
             len(config.labels),
             config.text.pooling,
             segment_len=config.segment_len,
-            dtype=_POLICIES[config.train.precision],
+            dtype=POLICIES[config.train.precision],
         )
         self.sizes = batches.sizes(config.text.max_tokens, config.segment_len)
         self._log_probs = tf.function(self._make_log_probs, autograph=False)

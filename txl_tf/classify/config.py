@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 from txl_tf import fields, kinds
-from txl_tf.config import TrainConfig, TransformerXLConfig, from_dict
+from txl_tf.config import TrainConfig, TransformerXLConfig, from_dict, parse_json
 from txl_tf.encoder_config import EncoderConfig
 from txl_tf.fields import check_at_least, check_choice
 from txl_tf.models import backbones
@@ -106,10 +106,7 @@ class ClassifierConfig:
         Raises:
           ValueError: the text is no JSON object of this form, or a value breaks a rule.
         """
-        try:
-            tree = json.loads(content)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"config must be JSON, got {error}") from error
+        tree = parse_json(content)
         names = [*fields.types_of(cls), "backbone"]
         fields.check_names("config of a classifier", tree, dict.fromkeys(names))
         missing = [name for name in names if name not in tree]

@@ -11,7 +11,7 @@ from absl import logging
 
 from txl_tf import kinds
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config, EvalConfig
+from txl_tf.config import POLICIES, Config, EvalConfig
 from txl_tf.data.batches import Batch
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.models.transformer_xl import TransformerXL
@@ -30,7 +30,6 @@ from txl_tf.training.validation import Validator
 from txl_tf.training.watch import Watch
 
 EARLY_STOP = "early stop"
-_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,7 +123,7 @@ class _Run:
             self._model = TransformerXL(
                 config.model,
                 rematerialize=config.train.rematerialize,
-                dtype=_POLICIES[config.train.precision],
+                dtype=POLICIES[config.train.precision],
             )
             self._optimizer = make_optimizer(config.train)
             self._optimizer.build(self._model.trainable_variables)
