@@ -28,6 +28,7 @@ class RulesTest(parameterized.TestCase):
         (dict(num_heads="2"), "num_heads must be a whole number, got '2'"),
         (dict(clamp_len=0), "clamp_len must be at least 1, got 0"),
         (dict(attention_span=0), "attention_span must be at least 1, got 0"),
+        (dict(attention_span=2**70), f"attention_span must be at most {2**30}, got {2**70}"),
         (dict(cutoffs=(4, 12)), r"cutoffs must lie below vocab_size 11, got \(4, 12\)"),
         (dict(cutoffs=(7, 4)), r"cutoffs must rise from above 0, got \(7, 4\)"),
         (dict(cutoffs=(0, 4)), r"cutoffs must rise from above 0, got \(0, 4\)"),

@@ -130,6 +130,14 @@ class SwitchTest(parameterized.TestCase):
         balance = experts * (shares * means).sum(1).mean()
         np.testing.assert_allclose(net.routing[:2], [balance, dropped], rtol=1e-5, atol=1e-7)
 
+    @parameterized.parameters((0.5, 1), (1.0, 2), (1e6, 6))
+    def test_a_capacity_is_at_most_all_tokens(self, factor, expected):
+        """Also where their number is known when it runs, and the product beyond int32."""
+        net = make(6, 10, experts=3)
+        self.assertEqual(net._capacity(6, factor), expected)
+        self.assertEqual(int(net._capacity(tf.constant(6), factor)), expected)
+        self.assertEqual(int(net._capacity(tf.constant(2**20), 1e6)), 2**20)
+
     def test_experts_may_lie_on_several_devices(self):
         """As docs/kinds.md says: the places of an expert travel to where it is, and back."""
         devices, sizes = 2, (3, 6, 4, 5)  # G, E, C, D

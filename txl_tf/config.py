@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from txl_tf import fields
-from txl_tf.fields import check, check_at_least, check_choice
+from txl_tf.fields import LONGEST, check, check_at_least, check_between, check_choice
 from txl_tf.stack_config import StackConfig
 
 POSITIONS = ("xl", "shaw", "absolute", "absolute_per_layer")
@@ -77,7 +77,8 @@ class TransformerXLConfig(StackConfig):
 
     def __post_init__(self) -> None:
         self.check_stack()
-        check_at_least(self, 1, "d_embed", "div_val", "attention_span", "num_positions")
+        check_at_least(self, 1, "d_embed", "div_val", "num_positions")
+        check_between(self, 1, LONGEST, "attention_span")
         check_at_least(self, 0, "mem_len", "proj_init_std")
         rising = all(a < b for a, b in zip((0, *self.cutoffs), self.cutoffs, strict=False))
         check(rising, "cutoffs", "rise from above 0", self.cutoffs)
@@ -252,7 +253,8 @@ class EvalConfig:
 
     def __post_init__(self) -> None:
         fields.check_types(self)
-        check_at_least(self, 1, "batch_size", "segment_len", "clamp_len", "attention_span")
+        check_at_least(self, 1, "batch_size", "segment_len", "clamp_len")
+        check_between(self, 1, LONGEST, "attention_span")
         check_at_least(self, 0, "mem_len")
         check_choice(self, "layout", ("contiguous", "reference"))
 

@@ -1,16 +1,26 @@
 """The types of dataclass fields: checking values against them, reading values from text."""
 
 import dataclasses
+import sys
 import types
 import typing
 from collections.abc import Mapping
 from typing import Any
 
+LONGEST = 2**30  # tokens; sums of two such lengths are still int32
+_SHOWN = 200  # characters of a value that a message shows
+
+
+def shown(value: object) -> str:
+    """The `repr` of a value for a message, cut short where it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+
 
 def check(fact: bool, field: str, rule: str, value: object) -> None:
     """Raises "<field> must <rule>, got <value>" unless `fact` holds."""
     if not fact:
-        raise ValueError(f"{field} must {rule}, got {value!r}")
+        raise ValueError(f"{field} must {rule}, got {shown(value)}")
 
 
 def check_at_least(config: object, least: float, *fields: str) -> None:
@@ -18,6 +28,14 @@ def check_at_least(config: object, least: float, *fields: str) -> None:
     for field in fields:
         value = getattr(config, field)
         check(value is None or value >= least, field, f"be at least {least}", value)
+
+
+def check_between(config: object, least: float, most: float, *fields: str) -> None:
+    """Refuses a value below `least` or above `most`, and NaN; None passes."""
+    check_at_least(config, least, *fields)
+    for field in fields:
+        value = getattr(config, field)
+        check(value is None or value <= most, field, f"be at most {most}", value)
 
 
 def parse(name: str, kind: Any, text: str) -> Any:
@@ -34,25 +52,25 @@ def parse(name: str, kind: Any, text: str) -> Any:
         return text
     if kind is bool:
         if text.lower() not in ("true", "false"):
-            raise ValueError(f"{name} must be true or false, got {text!r}")
+            raise ValueError(f"{name} must be true or false, got {shown(text)}")
         return text.lower() == "true"
     try:
         if kind is float:
             return float(text)
         return int(text)
     except ValueError as error:
-        raise ValueError(f"{name} must be {_describe(kinds)}, got {text!r}") from error
+        raise ValueError(f"{name} must be {_describe(kinds)}, got {shown(text)}") from error
 
 
 def _split(text: str) -> list[str]:
     """Cuts at the commas outside brackets: "topk(k=8,x=1),dense" has two parts."""
-    parts, depth = [""], 0
-    for letter in text.strip():
+    parts, start, depth = [], 0, 0
+    for place, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")
         if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
+            parts.append(text[start:place])
+            start = place + 1
+    parts.append(text[start:])
     return [part.strip() for part in parts if part.strip()]
 
 
@@ -69,10 +87,10 @@ def types_of(kind: Any) -> dict[str, Any]:
 def check_names(owner: str, values: object, known: Mapping[str, Any]) -> None:
     """Refuses anything but a mapping, and names that are not known."""
     if not isinstance(values, Mapping):
-        raise ValueError(f"{owner} must be a JSON object, got {values!r}")
+        raise ValueError(f"{owner} must be a JSON object, got {shown(values)}")
     for name in values:
         if name not in known:
-            raise ValueError(f"{owner} has no field {name!r}; choose from {', '.join(known)}")
+            raise ValueError(f"{owner} has no field {shown(name)}; choose from {', '.join(known)}")
 
 
 def check_types(config: Any) -> None:
@@ -84,6 +102,7 @@ def check_types(config: Any) -> None:
             continue
         kind = kinds[0]
         if kind is float and type(value) is int:
+            check(abs(value) <= sys.float_info.max, name, "be finite", value)
             object.__setattr__(config, name, float(value))
         elif typing.get_origin(kind) is tuple:
             item = typing.get_args(kind)[0]
@@ -97,4 +116,4 @@ def check_choice(config: object, field: str, choices: tuple[str, ...]) -> None:
     """Refuses a value that is not among the choices."""
     value = getattr(config, field)
     if value not in choices:
-        raise ValueError(f"{field} must be one of {', '.join(choices)}, got {value!r}")
+        raise ValueError(f"{field} must be one of {', '.join(choices)}, got {shown(value)}")

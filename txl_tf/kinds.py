@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from txl_tf import fields, specs
-from txl_tf.fields import check, check_at_least, check_choice
+from txl_tf.fields import LONGEST, check, check_between, check_choice, shown
+
+_LARGEST_SEED = 2**31 - 1
+_LARGEST_FACTOR = 1e6  # of capacities and losses: far beyond sense, and far from float32's end
 
 
 class Architecture(Protocol):
@@ -64,7 +67,7 @@ class TopK(Kind):
     k: int
 
     def _check(self) -> None:
-        check_at_least(self, 1, "k")
+        check_between(self, 1, LONGEST, "k")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,12 +79,18 @@ class _Window(Kind):
     block: int | None = None
 
     def _check(self) -> None:
-        check_at_least(self, 1, "window", "block")
+        check_between(self, 1, LONGEST, "window", "block")
         check(
             len(self.dilations) > 0 and min(self.dilations, default=0) >= 1,
             "dilations",
             "be at least 1 each",
             self.dilations,
+        )
+        check(
+            self.reach <= LONGEST,
+            "window",
+            f"reach at most {LONGEST} tokens back with dilations {shown(self.dilations)}",
+            self.window,
         )
 
     @property
@@ -92,7 +101,7 @@ class _Window(Kind):
         if model.num_heads % len(self.dilations):
             raise ValueError(
                 f"num_heads must be a multiple of the {len(self.dilations)} dilations "
-                f"{self.dilations}, each of which has as many heads, got {model.num_heads}"
+                f"{shown(self.dilations)}, each of which has as many heads, got {model.num_heads}"
             )
 
 
@@ -104,7 +113,7 @@ class Local(_Window):
 
     def _check(self) -> None:
         super()._check()
-        check_at_least(self, 1, "k")
+        check_between(self, 1, LONGEST, "k")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +124,7 @@ class Longformer(_Window):
 
     def _check(self) -> None:
         super()._check()
-        check_at_least(self, 0, "max_global_tokens")
+        check_between(self, 0, LONGEST, "max_global_tokens")
 
     @property
     def has_global_tokens(self) -> bool:
@@ -140,8 +149,15 @@ class BigBird(Kind):
     table: tuple[tuple, ...] | None = None
 
     def _check(self) -> None:
-        check_at_least(self, 1, "block")
-        check_at_least(self, 0, "random", "seed")
+        check_between(self, 1, LONGEST, "block")
+        check_between(self, 0, LONGEST, "random")
+        check_between(self, 0, _LARGEST_SEED, "seed")
+        check(
+            self.reach <= LONGEST,
+            "block",
+            f"be at most {LONGEST // (self.random + 5)} with random {self.random}",
+            self.block,
+        )
         if self.table is None:
             return
         num_blocks = len(self.table[0]) + 2 if self.table else 0
@@ -198,12 +214,13 @@ class Switch(Kind):
     dispatch: str = "gather"
 
     def _check(self) -> None:
-        check_at_least(self, 1, "experts")
+        check_between(self, 1, LONGEST, "experts")
         for name in ("capacity_factor", "eval_capacity_factor"):
             value = getattr(self, name)
             check(value is None or value > 0, name, "be above 0", value)
+            check_between(self, 0, _LARGEST_FACTOR, name)
         check(0 <= self.jitter < 1, "jitter", "be at least 0 and below 1", self.jitter)
-        check_at_least(self, 0, "balance_loss", "z_loss")
+        check_between(self, 0, _LARGEST_FACTOR, "balance_loss", "z_loss")
         if self.expert_dropout is not None:
             rate = self.expert_dropout
             check(0 <= rate < 1, "expert_dropout", "be at least 0 and below 1", rate)
@@ -231,7 +248,7 @@ def check_specs(table: Mapping[str, type[Kind]], field: str, model: Any) -> None
         try:
             specs.build(table, spec).check_in(model)
         except ValueError as error:
-            raise ValueError(f"{field} {spec!r}: {error}") from error
+            raise ValueError(f"{field} {shown(spec)}: {error}") from error
 
 
 def has_global_tokens(model: Any) -> bool:

@@ -168,7 +168,10 @@ class SwitchFeedForward(keras.layers.Layer):
     def _capacity(self, size, factor):
         if isinstance(size, int):
             return min(max(math.floor(size * factor / self.experts), 1), size)
-        found = tf.cast(tf.floor(tf.cast(size, tf.float32) * factor / self.experts), tf.int32)
+        whole = tf.cast(size, tf.float32)
+        found = tf.floor(whole * factor / self.experts)
+        # At most all before the cast: a float beyond int32 would become anything.
+        found = tf.cast(tf.minimum(found, whole), tf.int32)
         return tf.minimum(tf.maximum(found, 1), size)
 
     def _run(self, x, dropout_key=None):
