@@ -4,10 +4,11 @@
         --output_dir=DATA
     python scripts/prepare_data.py --builtin_corpus --output_dir=DATA
 
-Text is UTF-8, plain or gzip, and may be larger than memory. Flags that a tokenizer does not take
-are refused: byte takes drop_newlines; char all but end_of_line=boundary and white_space; word all
-but drop_newlines; sentencepiece none. Run again with the same text and flags it finds that nothing
-is to be done. The last line of stdout is one JSON object; its "status" is built, rebuilt or reused.
+Text is UTF-8, plain or compressed by gzip, bzip2, xz or zstd, and may be larger than memory; a name
+may have wildcards, "**" being any number of folders. Flags that a tokenizer does not take are
+refused: byte takes drop_newlines; char all but end_of_line=boundary and white_space; word all but
+drop_newlines; sentencepiece none. Run again with the same text and flags it finds that nothing is
+to be done. The last line of stdout is one JSON object; its "status" is built, rebuilt or reused.
 """
 
 import json
@@ -24,6 +25,7 @@ multiprocessing.current_process().name = "prepare_data"  # so that txl_tf leaves
 from txl_tf.data import (  # noqa: E402
     builtin_corpus,
     documents,
+    files,
     prepare,
     recipe,
     text,
@@ -33,7 +35,10 @@ from txl_tf.data.tokenizers import counted  # noqa: E402
 
 _FILES = {
     split: flags.DEFINE_multi_string(
-        split, [], f"Text of the {split} split: files or globs, comma-separated. Repeatable."
+        split,
+        [],
+        f"Text of the {split} split: files or patterns, comma-separated; the name of a file may "
+        "have commas. Repeatable.",
     )
     for split in prepare.SPLITS
 }
@@ -125,24 +130,32 @@ def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
     given: dict[str, Any] = {f.name: f.value for f in _RECIPE if f.value is not None}
     options = {flag.name: flag.value for flag in _OPTIONS if flag.value is not None}
-    result = prepare.prepare(
-        _splits(),
-        _OUTPUT_DIR.value,
-        recipe.Recipe(options=options, **given),
-        num_workers=_num_workers(),
-        overwrite=_OVERWRITE.value,
+    replacing = program.advising(
+        text.InvalidUtf8Error, "--invalid_utf8=replace puts U+FFFD in its place"
     )
+    with replacing:
+        result = prepare.prepare(
+            _splits(),
+            _OUTPUT_DIR.value,
+            recipe.Recipe(options=options, **given),
+            num_workers=_num_workers(),
+            overwrite=_OVERWRITE.value,
+        )
     print(json.dumps(_summary(result), ensure_ascii=False))
 
 
 def _splits() -> prepare.Splits:
-    patterns = {split: ",".join(flag.value) for split, flag in _FILES.items()}
+    patterns = {s: [p for v in flag.value for p in _patterns(v)] for s, flag in _FILES.items()}
     if not _BUILTIN_CORPUS.value:
-        return {s: text.find(list(filter(None, p.split(",")))) for s, p in patterns.items()}
-    named = ", ".join(f"--{split}" for split, pattern in patterns.items() if pattern)
+        return {split: text.find(found) for split, found in patterns.items()}
+    named = ", ".join(f"--{split}" for split, found in patterns.items() if found)
     if named:
         raise app.UsageError(f"--builtin_corpus must stand alone, got {named} too")
     return builtin_corpus.sources()
+
+
+def _patterns(value: str) -> list[str]:
+    return [value] if files.exists(value) else list(filter(None, value.split(",")))
 
 
 def _num_workers() -> int:

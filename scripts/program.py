@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -55,6 +55,15 @@ def _leave(code: int) -> NoReturn:
             stream.flush()
     python_logging.shutdown()
     os._exit(code)
+
+
+@contextlib.contextmanager
+def advising(kind: type[ValueError], advice: str) -> Iterator[None]:
+    """Adds to errors of a kind what this program can do about them: the library does not know."""
+    try:
+        yield
+    except kind as error:
+        raise ValueError(f"{error}; {advice}") from error
 
 
 def log_devices() -> None:

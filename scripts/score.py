@@ -6,9 +6,9 @@
 
 Prints one JSON object a text: {tokens, log_probs (natural logarithms, the first null), num_tokens,
 unknown, nats, perplexity, bits_per_byte, bits_per_character}. A file is one text; with --per_line
-each line is one, without its line end, and has the line's place in the output. Plain and gzip files
-of any size will do: with --summary, which leaves out tokens and log_probs, memory does not grow.
-With --tflite a model of export_tflite scores, as it would on a device.
+each line is one, without its line end, and has the line's place in the output. Files of any size,
+plain or compressed, will do: with --summary, which leaves out tokens and log_probs, memory does not
+grow. With --tflite a model of export_tflite scores, as it would on a device.
 """
 
 import json
@@ -40,7 +40,10 @@ def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
     source = _source()
     scorer = _scorer()
-    with text.Reader(source) as reader:
+    replacing = program.advising(
+        text.InvalidUtf8Error, "--invalid_utf8=replace puts U+FFFD in its place"
+    )
+    with replacing, text.Reader(source) as reader:
         scorer.progress = _progress(reader, source.size)
         if _PER_LINE.value:
             scores = scorer.score_each(scoring.lines(reader.pieces()), summary=_SUMMARY.value)

@@ -31,6 +31,25 @@ class FilesTest(parameterized.TestCase):
         files.remove_folder(f"{folder}/a")
         self.assertFalse(files.exists(f"{folder}/a"))
 
+    @parameterized.parameters("", "file://")
+    def test_patterns(self, scheme):
+        for name in ("a.txt", "x/b.txt", "x/y/c.txt", "x/y/d.md", ".h/e.txt", "x/.f.txt"):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_text("")
+        for pattern, expected in (
+            ("*.txt", "a.txt"),
+            ("**/*.txt", "a.txt x/b.txt x/y/c.txt"),
+            ("x/**/c.txt", "x/y/c.txt"),
+            ("**/y/**/*", "x/y/c.txt x/y/d.md"),
+            ("**", "a.txt x x/b.txt x/y x/y/c.txt x/y/d.md"),
+            ("**/**/c.*", "x/y/c.txt"),
+            ("**.txt", "a.txt"),  # not a whole name: as "*"
+            ("no/**/*", ""),
+        ):
+            found = files.glob(f"{scheme}{self.folder}/{pattern}")
+            below = [path.removeprefix(f"{scheme}{self.folder}/") for path in found]
+            self.assertEqual(below, expected.split(), pattern)
+
     def test_remote_is_what_names_a_file_system(self):
         self.assertTrue(files.is_remote("gs://bucket/name"))
         self.assertFalse(files.is_remote("/some/path"))

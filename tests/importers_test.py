@@ -191,7 +191,7 @@ class NamingTest(parameterized.TestCase):
             "crit.cluster_weight": np.ones((2, 2), "float32"),
             "crit.out_layers.0.bias": np.arange(9, dtype="float32"),
         }
-        with self.assertRaisesRegex(ValueError, "cutoffs must be given, by --config or --preset"):
+        with self.assertRaisesRegex(ValueError, "cutoffs must be given, by a config or a preset"):
             pytorch.renamed(state, {})
         with self.assertRaisesRegex(ValueError, r"cutoffs must be 2, .* got \[3\]"):
             pytorch.renamed(state, {"cutoffs": [3]})
@@ -244,7 +244,7 @@ class ArchitectureTest(parameterized.TestCase):
         (dict(div_val=4), "div_val must be 2, .* got 4"),
         (dict(tie_projs=[True]), r"tie_projs must be \[False, True, True\], .* got \[True\]"),
         (dict(attn_type=1), "attn_type must be 0, .* got 1"),
-        (dict(mem_len=None), "mem_len must be given, by --mem_len, --config or --preset"),
+        (dict(mem_len=None), "mem_len must be given, by itself, a config or a preset"),
     )
     def test_what_contradicts_the_shapes_is_named(self, given, message):
         shapes = self.shapes(cutoffs=(3, 7), div_val=2, tie_projections=(False, True))

@@ -109,7 +109,8 @@ class AwkwardTextTest(ProgramCase):
     def test_invalid_utf8(self):
         path = self.file(b"a \xff b\n")
         flags = (f"--train={path}", "--tokenizer=word")
-        self.fail_with(f"{path} must be UTF-8, got byte 0xff at offset 2", *flags)
+        told = f"{path} must be UTF-8, got byte 0xff at offset 2; .*; --invalid_utf8=replace puts"
+        self.fail_with(told, *flags)
         replaced = self.symbols(b"a \xff b\n", invalid_utf8="replace")
         self.assertEqual(replaced, ["a", "\ufffd", "b", "<eos>"])
 
@@ -126,7 +127,7 @@ class AwkwardTextTest(ProgramCase):
         lines = "".join(f"{chr(0x4E00 + i)}{chr(0x5E00 + i)}\n" for i in range(50))
         _, log = self.succeed(f"--train={self.file(lines)}", "--tokenizer=word")
         self.assertIn("warning: 50 of 50 words are different", log)
-        self.assertIn("--tokenizer=char", log)
+        self.assertIn("a tokenizer of characters, bytes or subwords may suit it better", log)
 
     def test_bytes(self):
         every = bytes(range(256))
@@ -205,6 +206,8 @@ class FlagsTest(ProgramCase):
         self.succeed(*repeated)
         self.assertEqual(bytes(prepared.stream(self.out)[0]), b"bc")
         self.assertEqual(made["splits"]["train"]["documents"], 3)
+        self.succeed(f"--train={self.file('d', 'd, e.txt')}", f"--train={self.file('f', ',f')}")
+        self.assertEqual(bytes(prepared.stream(self.out)[0]), b"df")
 
     def test_summary(self):
         path = self.file("é b\n")

@@ -1,7 +1,9 @@
 """How every program starts, fails and ends, shown on a small one that loads no TensorFlow."""
 
+import ast
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -212,6 +214,17 @@ class DescribeTest(absltest.TestCase):
 
     def test_an_empty_message(self):
         self.assertEqual(program.describe(ValueError()), "ValueError")
+
+
+class LibraryTest(absltest.TestCase):
+    def test_it_names_no_flags(self):
+        """A message of the library comes from several programs; few have the flag that it names."""
+        for path in sorted((helpers.ROOT / "txl_tf").rglob("*.py")):
+            tree = ast.parse(path.read_text("utf-8"))
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    named = re.findall(r"(?<!_data )(?<!train )--[a-z]\w+", node.value)
+                    self.assertEmpty(named, f"{path}:{node.lineno}")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,8 @@ class ScoreProgramTest(parameterized.TestCase):
 
     def test_invalid_line_is_named_by_its_place(self):
         _, stderr = self.score("--input=-", "--per_line", stdin=b"ka\nlo \xff\n", code=1)
-        self.assertIn("got byte 0xff at offset 6", stderr.splitlines()[-1])
+        self.assertIn("got byte 0xff at offset 6;", stderr.splitlines()[-1])
+        self.assertIn("; --invalid_utf8=replace puts U+FFFD", stderr.splitlines()[-1])
         found, _ = self.score(
             "--input=-", "--per_line", "--invalid_utf8=replace", stdin=b"ka\nlo \xff\n"
         )

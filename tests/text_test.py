@@ -37,6 +37,12 @@ class FindTest(absltest.TestCase):
         self.assertEqual(self.find("c.md", "[ab].txt"), ["c.md", "a.txt", "b.txt"])
         self.assertEqual(self.find("*.txt"), ["[d].txt", "a.txt", "b.txt"])  # no folder
 
+    def test_all_folders(self):
+        (self.folder / "deep" / "er").mkdir(parents=True)
+        (self.folder / "deep" / "er" / "f.txt").write_text("f")
+        expected = ["[d].txt", "a.txt", "b.txt", "deep/er/f.txt"]
+        self.assertEqual(self.find("**/*.txt"), expected)
+
     def test_a_name_with_brackets_is_that_file(self):
         self.assertEqual(self.find("[d].txt"), ["[d].txt"])
 
@@ -145,7 +151,8 @@ class DecodeTest(parameterized.TestCase):
 
     def test_invalid_bytes(self):
         with self.assertRaisesRegex(
-            ValueError, "b.txt must be UTF-8, got byte 0xff at offset 102; --invalid_utf8=replace"
+            text.InvalidUtf8Error,
+            "b.txt must be UTF-8, got byte 0xff at offset 102; iconv converts",
         ):
             text.decode(text.Piece(b"a \xff b\n", "b.txt", 100))
         self.assertEqual(text.decode(text.Piece(b"a \xff b\n"), "replace"), "a \ufffd b\n")

@@ -5,6 +5,7 @@ TensorFlow takes seconds to import and is not safe to fork: it is loaded for rem
 
 import contextlib
 import glob as glob_lib
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -62,9 +63,36 @@ def write_bytes(path: str, data: bytes) -> None:
         raise
 
 
+def digest(file: IO[bytes]) -> str:
+    """The SHA-256 of what is still to be read of a file, as `sha256sum` prints it."""
+    found = hashlib.sha256()
+    while part := file.read(1 << 20):
+        found.update(part)
+    return found.hexdigest()
+
+
 def glob(pattern: str) -> list[str]:
-    """The paths that match, sorted."""
-    return sorted(_remote().glob(pattern) if is_remote(pattern) else glob_lib.glob(pattern))
+    """The paths that match, sorted; "**" as a whole name is any number of folders, also none.
+
+    Wildcards take no name that begins with a dot.
+    """
+    if pattern.endswith("/**"):
+        pattern += "/*"
+    return sorted(set(_remote_glob(pattern) if is_remote(pattern) else _local_glob(pattern)))
+
+
+def _local_glob(pattern: str) -> list[str]:
+    return glob_lib.glob(pattern, recursive=True)
+
+
+def _remote_glob(pattern: str) -> list[str]:
+    """TensorFlow's own takes "**" for "*", and hidden names too."""
+    above, deep, below = pattern.partition("/**/")
+    found = _remote().glob(above)
+    if deep:
+        folders = [folder.rstrip("/") for top in found for folder, *_ in _remote().walk(top)]
+        found = [path for folder in folders for path in _remote_glob(f"{folder}/{below}")]
+    return [path for path in found if "/." not in path or "/." in pattern]
 
 
 def exists(path: str) -> bool:

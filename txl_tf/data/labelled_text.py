@@ -4,7 +4,7 @@ A file has one text a line, with a label and a tab before it where it is labelle
 newline, a tab, a carriage return and a backslash are written \n, \t, \r and \\, as in `vocab.txt`
 (so \s is a space). In a folder, each folder is a label and each file in it one text as it is; texts
 without labels are files side by side. Names that begin with a dot are passed over. All is UTF-8; a
-file may be gzip.
+file may be compressed.
 """
 
 from collections.abc import Iterator, Sequence

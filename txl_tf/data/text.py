@@ -1,5 +1,7 @@
 """Text files to pieces: found, opened, decompressed, cut where no word breaks, decoded.
 
+A file is plain or compressed, which its first bytes tell; those that are no text are refused.
+
 A file is cut into pieces of at most a mebibyte, which may be worked on apart from each other: after
 the last line end in the last 64 KiB, else after the last white space of ASCII there, else after
 other white space, else between two characters. So no word breaks, whichever white space is between
@@ -9,14 +11,15 @@ A line ends at "\\n" only. All else that Unicode calls white space, a lone carri
 separates words and ends no line.
 """
 
-import gzip
 import hashlib
 import io
-import zlib
+import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, NamedTuple
 
-from txl_tf.data import files
+from absl import logging
+
+from txl_tf.data import compression, file_types, files
 
 PIECE_BYTES = 1 << 20
 SEARCH_BYTES = 1 << 16
@@ -24,8 +27,14 @@ WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001))))  # where str
 WHITE_SPACES = {"unicode": WHITE_SPACE, "ascii": "\t\n\v\f\r "}  # "ascii": where bytes.split splits
 INVALID_UTF8 = ("error", "replace")
 _SPACES = [[c.encode("utf-8") for c in WHITE_SPACES[name]] for name in ("ascii", "unicode")]
-_GZIP_MAGIC = b"\x1f\x8b"
+_HEAD_BYTES = 1 << 10  # of a file, which tell its type
+_LOOK_BYTES = 1 << 16  # of a text, among which NULs are counted
+_READ = "plain or compressed by " + ", ".join(c.name for c in compression.COMPRESSIONS)
 _BYTE_ORDER_MARK = "\ufeff"
+
+
+class InvalidUtf8Error(ValueError):
+    """Bytes that are not UTF-8. A program that can replace them says so besides."""
 
 
 class Piece(NamedTuple):
@@ -63,12 +72,22 @@ class Source(NamedTuple):
 
     @classmethod
     def from_path(cls, path: str) -> "Source":
-        """A file, plain or gzip."""
+        """A file of text; one look at it, before the work, tells what is wrong or odd about it.
+
+        Raises:
+          ValueError: it is not there, or is another type of file; names it.
+        """
         if files.is_folder(path):
             raise ValueError(f"{path} must be a file, got a folder; try {path.rstrip('/')}/*")
         if not files.exists(path):
             raise ValueError(f"{path} must be a file, got none of that name")
-        return cls(path, files.size(path), lambda: files.open_bytes(path))
+        source = cls(path, files.size(path), lambda: files.open_bytes(path))
+        if files.is_remote(path) or os.path.isfile(path):  # a pipe can be read but once
+            with Reader(source) as reader:
+                oddity = file_types.oddity(reader.text(_LOOK_BYTES))
+            if oddity is not None:
+                logging.warning("%s: %s", path, oddity)
+        return source
 
     @classmethod
     def from_text(cls, name: str, content: str) -> "Source":
@@ -90,39 +109,66 @@ def find(patterns: Sequence[str]) -> list[Source]:
         if not found:
             raise ValueError(f"{pattern} must match a file, got none")
         paths += found
-    again = next((path for i, path in enumerate(paths) if path in paths[:i]), None)
-    if again:
-        raise ValueError(f"{again} must be given once for a split, got it twice")
+    seen: set[str] = set()
+    for path in paths:
+        if path in seen:
+            raise ValueError(f"{path} must be given once for a split, got it twice")
+        seen.add(path)
     return [Source.from_path(path) for path in paths]
 
 
 class _Stored:
-    """The stored bytes of a source, summed up as they are read."""
+    """The stored bytes of a source, summed up as they are read.
+
+    Attributes:
+      head: the first bytes, which are still to be read.
+    """
 
     def __init__(self, file: IO[bytes]):
         self.file = file
         self.sha256 = hashlib.sha256()
         self.consumed = 0
-        self._head = file.read(len(_GZIP_MAGIC))  # looked at, not read yet
-        self.is_gzip = self._head == _GZIP_MAGIC
+        self.head = file.read(_HEAD_BYTES)
 
-    def read(self, size: int = -1) -> bytes:
-        head, self._head = self._head, b""
-        data = head + self.file.read(max(size - len(head), 0) if size >= 0 else -1)
+    def read(self, size: int, /) -> bytes:
+        data, self.head = self.head[:size], self.head[size:]
+        data = data or self.file.read(size)
         self.sha256.update(data)
         self.consumed += len(data)
         return data
 
 
 class Reader:
-    """Reads the text of a source, decompressed where it is gzip by its first two bytes."""
+    """Reads the text of a source, decompressed where it is compressed.
+
+    Raises:
+      ValueError: the first bytes are those of another type of file; names it.
+    """
 
     def __init__(self, source: Source):
         self.name = source.name
         self._stored = _Stored(source.open())
-        self._text: Any = self._stored
-        if self._stored.is_gzip:
-            self._text = gzip.GzipFile(fileobj=cast(IO[bytes], self._stored), mode="rb")
+        self._text: compression.Readable = self._stored
+        self._head = b""  # of the text, still to be read
+        self._packed = compression.of(self._stored.head)
+        try:
+            self._open()
+        except BaseException:
+            self._stored.file.close()
+            raise
+
+    def _open(self) -> None:
+        head, within = self._stored.head, ""
+        if self._packed is not None:
+            self._text, within = self._packed.open(self._stored), f" within {self._packed.name}"
+            head = self._head = self.text(_HEAD_BYTES)
+        found = file_types.of(head)
+        if self._packed is not None and (again := compression.of(head)):
+            found = file_types.FileType(again.name, file_types.UNPACK)
+        if found is not None:
+            raise ValueError(
+                f"{self.name} must be UTF-8 text, {_READ}, got {found.name}{within}; {found.advice}"
+            )
 
     def __enter__(self) -> "Reader":
         return self
@@ -142,7 +188,8 @@ class Reader:
 
     def text(self, size: int) -> bytes:
         """Exactly `size` bytes of text, fewer only at the end."""
-        parts = []
+        parts, self._head = [self._head[:size]], self._head[size:]
+        size -= len(parts[0])
         while size > 0 and (part := self._read_text(size)):
             parts.append(part)
             size -= len(part)
@@ -151,9 +198,10 @@ class Reader:
     def _read_text(self, size: int) -> bytes:
         try:
             return self._text.read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        except compression.DAMAGE as error:
+            kind = self._packed.name if self._packed else "plain"
             raise ValueError(
-                f"{self.name} must be a whole gzip file, got damage: {error}"
+                f"{self.name} must be a whole {kind} file, got damage: {error}"
             ) from error
 
     def pieces(self, size: int = PIECE_BYTES) -> Iterator[Piece]:
@@ -175,11 +223,8 @@ class Reader:
 
 def sha256(source: Source) -> str:
     """Of the stored bytes of a source, as `sha256sum` prints it."""
-    digest = hashlib.sha256()
     with source.open() as stored:
-        while part := stored.read(PIECE_BYTES):
-            digest.update(part)
-    return digest.hexdigest()
+        return files.digest(stored)
 
 
 def _cut(data: bytes) -> int:
@@ -212,14 +257,15 @@ def decode(piece: Piece, invalid_utf8: str = "error") -> str:
     """The characters of a piece, without a byte-order mark at the start of the file.
 
     Raises:
-      ValueError: the bytes are not UTF-8, and not to be replaced by U+FFFD; names file and byte.
+      InvalidUtf8Error: the bytes are not UTF-8, and not to be replaced by U+FFFD; names file and
+        byte.
     """
     try:
         text = piece.data.decode("utf-8", "strict" if invalid_utf8 == "error" else invalid_utf8)
     except UnicodeDecodeError as error:
-        raise ValueError(
+        raise InvalidUtf8Error(
             f"{piece.name} must be UTF-8, got byte 0x{piece.data[error.start]:02x} at offset "
-            f"{piece.offset + error.start}; --invalid_utf8=replace puts U+FFFD in its place"
+            f"{piece.offset + error.start}; iconv converts other encodings"
         ) from error
     return text.removeprefix(_BYTE_ORDER_MARK) if piece.offset == 0 else text
 

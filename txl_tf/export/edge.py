@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from txl_tf.data import files, text, tokenizers
+from txl_tf.data import files, tokenizers
 from txl_tf.inference import scoring
 from txl_tf.ops.ids import check_ids
 
@@ -186,6 +186,8 @@ def _describe(path: str) -> dict[str, Any]:
     size = files.size(path)
     if size != stored["bytes"]:
         raise ValueError(f"{path} must have {stored['bytes']} bytes, as {name} says, got {size}")
-    if text.sha256(text.Source.from_path(path)) != stored["sha256"]:
+    with files.open_bytes(path) as file:
+        sha256 = files.digest(file)
+    if sha256 != stored["sha256"]:
         raise ValueError(f"{path} must be the file that {name} tells of, got another or damage")
     return about

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import Config
-from txl_tf.data import files, text
+from txl_tf.data import files
 from txl_tf.data.tokenizers import Tokenizer
 from txl_tf.export import agreement, edge, flatbuffer, quantization, silence
 from txl_tf.export.edge_graph import EdgeGraph
@@ -168,6 +168,8 @@ def _describe(
     draft: str,
 ) -> dict[str, Any]:
     """What model.json says, but for the report."""
+    with files.open_bytes(draft) as file:
+        sha256 = files.digest(file)
     return {
         "format": edge.FORMAT,
         "vocab_size": config.model.vocab_size,
@@ -176,7 +178,7 @@ def _describe(
         "quantize": quantize,
         "file": {
             "bytes": files.size(draft),
-            "sha256": text.sha256(text.Source.from_path(draft)),
+            "sha256": sha256,
         },
         "tokenizer": {
             "kind": tokenizer.kind,

@@ -37,7 +37,7 @@ def hparams(shapes: Shapes, given: Mapping[str, Any]) -> dict[str, Any]:
             )
     if given.get("mem_len") is None:
         raise ValueError(
-            "mem_len must be given, by --mem_len, --config or --preset: the tensors do not tell it"
+            "mem_len must be given, by itself, a config or a preset: the tensors do not tell it"
         )
     return _DEFAULTS | dict(given) | found
 
@@ -78,7 +78,7 @@ def _of_layers(shapes: Shapes, given: Mapping[str, Any]) -> dict[str, Any]:
         heads, width = given["n_head"], merged // given["n_head"]
     else:
         raise ValueError(
-            "num_heads must be given, by --num_heads or n_head in --config: the tensors only tell "
+            "num_heads must be given, by itself or as n_head of a config: the tensors only tell "
             f"that heads times width is {merged}"
         )
     if heads * width != merged:

@@ -61,7 +61,7 @@ def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[s
     if not any(name.startswith(_BODY) for name in state):
         raise ValueError(
             f"checkpoint must hold tensors under {_BODY}, as Hugging Face has them, "
-            f"got {', '.join(sorted(state)[:3])}; is it --format=pytorch?"
+            f"got {', '.join(sorted(state)[:3])}; is its format pytorch?"
         )
     found = tensors.own({name.removeprefix(_BODY): value for name, value in state.items()})
     known = {name.removeprefix(_BODY): name for name in state}

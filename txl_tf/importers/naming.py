@@ -183,7 +183,7 @@ class _Softmax:
         cutoffs = self.given.get("cutoffs")
         if cutoffs is None:
             raise ValueError(
-                f"cutoffs must be given, by --config or --preset: one table for all words does not "
+                f"cutoffs must be given, by a config or a preset: one table for all words does not "
                 f"tell where its {self.num_tails} tail clusters begin"
             )
         if len(cutoffs) != self.num_tails:

@@ -47,7 +47,7 @@ def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[s
     if others:
         raise ValueError(
             "checkpoint must hold crit.out_layers_biases, as NVIDIA has them, "
-            f"got {', '.join(sorted(others)[:3])}; is it --format=pytorch?"
+            f"got {', '.join(sorted(others)[:3])}; is its format pytorch?"
         )
     found = {_rename(name): tensor for name, tensor in tensors.own(state).items()}
     for name in [name for name in found if name.startswith(_SHARED)]:

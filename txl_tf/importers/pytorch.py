@@ -108,7 +108,7 @@ def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[s
         if others:
             raise ValueError(
                 f"checkpoint must hold tensors as the original code names them, got {others[0]}; "
-                f"is it --format={name}?"
+                f"is its format {name}?"
             )
     return naming.to_original(tensors.own(state), given, reverse_clusters=True)
 

@@ -106,7 +106,7 @@ class Checkpoints:
         if not any(name.startswith("optimizer/") for name in names):
             raise ValueError(
                 f"a run must go on from a state of training, got {prefix} with weights alone; "
-                "train in a new model_dir and name this one in --init_from"
+                "train --init_from goes on from it in a new model_dir"
             )
         try:
             self._newest.checkpoint.restore(prefix).assert_consumed()

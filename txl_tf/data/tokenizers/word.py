@@ -59,7 +59,7 @@ class WordTokenizer(counted.CountedTokenizer):
             return []
         return [
             f"{types} of {tokens} words are different: is this text without spaces between words? "
-            "--tokenizer=char, byte or sentencepiece may suit it better"
+            "a tokenizer of characters, bytes or subwords may suit it better"
         ]
 
     def _read_list(self, path: str, skip_repeats: bool) -> vocabulary.Vocabulary:
