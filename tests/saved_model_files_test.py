@@ -27,6 +27,7 @@ from exported import (
 )
 from txl_tf.config import Config, from_dict
 from txl_tf.data import tokenizers
+from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.export import warm_up
 from txl_tf.inference.score import Scorer
 
@@ -56,7 +57,7 @@ class FilesTest(parameterized.TestCase):
                 for place in (tempfile.gettempdir(), str(helpers.ROOT)):
                     self.assertNotIn(place.encode() + b"/", data, path)
 
-    @parameterized.parameters("letters", "byte")
+    @parameterized.parameters("letters", "byte", "numbers")
     def test_warm_up_requests_run(self, kind):
         folder = folder_of(kind, state_dtype="float16")
         path = folder / "assets.extra" / warm_up.FILE_NAME
@@ -92,6 +93,23 @@ class FilesTest(parameterized.TestCase):
             write(folder)
         self.assertEmpty(list(folder.iterdir()))
 
+    def test_a_signature_that_fails_or_gives_nan_is_not_written(self):
+        folder = helpers.temp_dir(self) / "toy"
+        unread = mock.patch.object(warm_up, "text_of", return_value="a")
+        with (
+            unread,
+            self.assertRaisesRegex(
+                ValueError,
+                "signature score must run, got: .*only symbols of the vocabulary, got `a`",
+            ),
+        ):
+            write(folder, "numbers")
+        model = make_model("numbers", d_inner=12)
+        model.blocks[0].trainable_variables[0].assign_add(np.nan)
+        with self.assertRaisesRegex(ValueError, "step must give finite scores, got NaN or infin"):
+            write(folder, "numbers", dict(d_inner=12))
+        self.assertEmpty(list(folder.iterdir()))
+
     @parameterized.parameters(
         (dict(version=0), "version must be at least 1, got 0"),
         (dict(state="both"), "state must be one of kv, hidden, got 'both'"),
@@ -101,6 +119,27 @@ class FilesTest(parameterized.TestCase):
     def test_wrong_values(self, options, message):
         with self.assertRaisesRegex(ValueError, message):
             write(helpers.temp_dir(self) / "toy", **options)
+
+
+class TextTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (["\n", "7", "8"], {}, "7"),
+        (["\n", "A", "b"], dict(lower_case=True), "b"),  # A would be refused
+        (["\n"], {}, ""),
+        (["<unk>", "\n", " ", "x"], dict(unknown="unk", blank_lines="drop"), "x"),
+    )
+    def test_of_characters(self, symbols, options, expected):
+        tokenizer = tokenizers.CharTokenizer(
+            vocabulary=Vocabulary(symbols), **(dict(unknown="error", end_of_line="none") | options)
+        )
+        self.assertEqual(warm_up.text_of(tokenizer), expected)
+
+    @parameterized.parameters("byte", "word", "sentencepiece")
+    def test_of_other_kinds(self, kind):
+        tokenizer = make_tokenizer(kind)
+        text = warm_up.text_of(tokenizer)
+        self.assertTrue(text.isprintable() and text)
+        self.assertNotIn(tokenizer.unknown_id, tokenizer.encode(text))
 
 
 class ElsewhereTest(parameterized.TestCase):

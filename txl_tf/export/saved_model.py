@@ -47,7 +47,8 @@ def export_saved_model(
       what `model.json` holds.
 
     Raises:
-      ValueError: a value breaks a rule, or this version is there already.
+      ValueError: a value breaks a rule, this version is there already, or a signature does not
+        run or gives NaN.
     """
     if version < 1:
         raise ValueError(f"version must be at least 1, got {version}")
@@ -62,12 +63,14 @@ def export_saved_model(
         module.assets = [
             tf.saved_model.Asset(os.path.join(folder, name)) for name in sorted(os.listdir(folder))
         ]
-        tf.saved_model.save(module, draft, signatures=module.concrete())
+        functions = module.concrete()
+        tf.saved_model.save(module, draft, signatures=functions)
         extra = os.path.join(draft, "assets.extra")
         files.make_folder(extra)
         told = description.describe(draft, module.wire, tokenizer, config, model)
         text = json.dumps(told, indent=2) + "\n"
         files.write_bytes(os.path.join(extra, description.FILE_NAME), text.encode())
         name = os.path.basename(os.path.normpath(output_dir))
-        warm_up.write(os.path.join(extra, warm_up.FILE_NAME), name, told)
+        path_of_requests = os.path.join(extra, warm_up.FILE_NAME)
+        warm_up.write(path_of_requests, name, told, functions, warm_up.text_of(tokenizer))
     return told

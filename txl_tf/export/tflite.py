@@ -79,7 +79,8 @@ def export_tflite(
       progress: called while it is compared.
 
     Raises:
-      ValueError: a value breaks a rule, or there is something at `path` already.
+      ValueError: a value breaks a rule, there is something at `path` already, or what was converted
+        does not run or gives NaN.
     """
     path = str(path)
     _check(model, tokenizer, path, segment_len, batch_size)
@@ -103,10 +104,11 @@ def export_tflite(
         config = dataclasses.replace(config, model=model.config)
         about = _describe(graph, signatures, tokenizer, config, quantize, draft)
         _write_description(assets, about)
+        with silence.held_back():
+            converted = edge.EdgeModel(draft)
+        _run_once(converted)
         measured = None
         if held_out is not None:
-            with silence.held_back():
-                converted = edge.EdgeModel(draft)
             measured = agreement.measure(model, converted, held_out, progress)
         report = Report(path=path, quantize=quantize, bytes=len(data), ops=ops, agreement=measured)
         told = {name: value for name, value in report.to_dict().items() if name != "path"}
@@ -157,6 +159,20 @@ def _examples(graph: EdgeGraph, step, ids):
         yield "score", inputs | {"targets": np.pad(targets, padding)}
         results = step(**{name: tf.constant(x) for name, x in inputs.items()})
         state = {name: results[name].numpy() for name in state}
+
+
+def _run_once(converted: edge.EdgeModel) -> None:
+    """Calls each signature of the written file, on the id 0 in every place.
+
+    Raises:
+      ValueError: a score is NaN or infinite.
+    """
+    ids = np.zeros([converted.batch_size, converted.segment_len], np.int32)
+    state = converted.initial(converted.batch_size)
+    found = {"step": converted.step(ids, state)[0], "score": converted.nll(ids, ids, state)[0]}
+    for signature, values in found.items():
+        if not np.isfinite(values).all():
+            raise ValueError(f"signature {signature} must give finite scores, got NaN or infinity")
 
 
 def _describe(

@@ -1,6 +1,6 @@
 """Requests that TF Serving runs before it says that a version is ready."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,19 +8,35 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
+from txl_tf.data.tokenizers import Tokenizer
+
 FILE_NAME = "tf_serving_warmup_requests"
 _TOKENS = (1, 16)  # of a row: as when generating, and as when reading
 
 
-def write(path: str, name: str, description: dict[str, Any]) -> None:
+def write(
+    path: str,
+    name: str,
+    description: dict[str, Any],
+    functions: Mapping[str, Callable[..., Mapping[str, Any]]],
+    text: str,
+) -> None:
     """Writes a request or two for each signature, as a TFRecord of `PredictionLog`.
+
+    Each request is run before it is written: a server would not load a version that fails one.
 
     Args:
       name: of the model.
       description: as in `model.json`.
+      functions: the signatures.
+      text: some that the model knows; see `text_of`.
+
+    Raises:
+      ValueError: a request fails, or its answer has NaN or infinite numbers.
     """
     with tf.io.TFRecordWriter(path) as writer:
-        for signature, inputs in requests(description):
+        for signature, inputs in requests(description, text):
+            _run(signature, functions[signature], inputs)
             request = predict_pb2.PredictRequest(inputs=inputs)
             request.model_spec.name = name
             request.model_spec.signature_name = signature
@@ -28,26 +44,54 @@ def write(path: str, name: str, description: dict[str, Any]) -> None:
             writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
 
 
+def text_of(tokenizer: Tokenizer) -> str:
+    """Returns a printable text of one token that the tokenizer knows; "" if there is none."""
+    for token_id in range(tokenizer.vocab_size):
+        text = tokenizer.decode([token_id])
+        if text.isprintable() and _is_known(tokenizer, text):
+            return text
+    return ""
+
+
+def _is_known(tokenizer: Tokenizer, text: str) -> bool:
+    try:
+        ids = tokenizer.encode(text)
+    except ValueError:  # refused: in lower case, say, it is another symbol
+        return False
+    return len(ids) > 0 and tokenizer.unknown_id not in ids
+
+
+def _run(signature: str, function: Callable[..., Mapping[str, Any]], inputs) -> None:
+    tensors = {name: tf.constant(tf.make_ndarray(proto)) for name, proto in inputs.items()}
+    try:
+        found = function(**tensors)
+    except tf.errors.InvalidArgumentError as error:
+        raise ValueError(f"signature {signature} must run, got: {error.message}") from error
+    for name, value in found.items():
+        if value.dtype.is_floating and not np.isfinite(value).all():
+            raise ValueError(f"signature {signature} must give finite {name}, got NaN or infinity")
+
+
 def requests(
-    description: dict[str, Any],
+    description: dict[str, Any], text: str
 ) -> Iterator[tuple[str, dict[str, tensor_pb2.TensorProto]]]:
-    """Signatures and inputs: one row, read by an empty state."""
+    """Yields signatures and inputs: one row, read by an empty state."""
     state = {name: _zeros(told) for name, told in description["state"].items()}
-    text = _proto(np.array([b"a"], object))
+    texts = _proto(np.array([text.encode()], object))
     yield "initial_state", {"batch_size": _proto([1])}
     for size in _TOKENS:
         for signature, dtype in (("step", "int32"), ("step_int64", "int64")):
             ids = _proto(np.zeros([1, size], dtype))
             yield signature, state | {"input_ids": ids, "lengths": _proto(np.array([size], dtype))}
-    yield "score", {"text": text}
-    yield "encode", {"text": text}
+    yield "score", {"text": texts}
+    yield "encode", {"text": texts}
     yield "decode", {"ids": _proto(np.zeros([1, 1], "int32")), "lengths": _proto([1])}
     if "generate" in description["signatures"]:
         numbers = dict(length=2, top_k=0, seed=0)
         yield (
             "generate",
             {
-                "prompts": text,
+                "prompts": texts,
                 "temperature": _proto([1.0]),
                 "top_p": _proto([1.0]),
                 **{name: _proto([value]) for name, value in numbers.items()},
