@@ -26,21 +26,28 @@ from absl import app, flags, logging
 import model_flags
 import turns
 from txl_tf.data import text
+from txl_tf.fields import LONGEST
 from txl_tf.inference.generate import Continuation, Conversation, Generator
 from txl_tf.inference.sampling import Sampling
 
 _PROMPT = flags.DEFINE_multi_string("prompt", [], "Text to continue. Repeatable.")
 _PROMPT_FILE = flags.DEFINE_string("prompt_file", None, "A file whose whole text is a prompt.")
-_LENGTH = flags.DEFINE_integer("length", 200, "Tokens to write.", lower_bound=1)
+_LENGTH = flags.DEFINE_integer("length", 200, "Tokens to write.", 1, LONGEST)
 _STOP = flags.DEFINE_bool("stop_at_line_end", False, "Write no more once a line has ended.")
 _NUM_SAMPLES = flags.DEFINE_integer(
     "num_samples", 1, "Continuations of each prompt; of a beam search, the best.", lower_bound=1
 )
 _TEMPERATURE = flags.DEFINE_float("temperature", 1.0, "Below 1 is safer, above 1 is bolder.")
-_TOP_K = flags.DEFINE_integer("top_k", None, "Only the k likeliest tokens may come; unset is all.")
+_TOP_K = flags.DEFINE_integer(
+    "top_k", None, "Only the k likeliest tokens may come; unset is all.", lower_bound=1
+)
 _TOP_P = flags.DEFINE_float("top_p", 1.0, "Only the likeliest that together have this probability.")
-_SEED = flags.DEFINE_integer("seed", None, "Of the samples; unset draws one, and logs it.")
-_NUM_BEAMS = flags.DEFINE_integer("num_beams", None, "Search for the likeliest by so many beams.")
+_SEED = flags.DEFINE_integer(
+    "seed", None, "Of the samples; unset draws one, and logs it.", 0, 2**31 - 1
+)
+_NUM_BEAMS = flags.DEFINE_integer(
+    "num_beams", None, "Search for the likeliest by so many beams.", lower_bound=1
+)
 _LENGTH_PENALTY = flags.DEFINE_float(
     "length_penalty", 0.0, "Beams are ranked by log-probability / length ** this."
 )
@@ -67,7 +74,7 @@ def main(argv: list[str]) -> None:
     )
     if _INTERACTIVE.value:
         _converse(generator, "".join(prompts))
-    elif len(prompts) == _NUM_SAMPLES.value == 1 and not _NUM_BEAMS.value and not _JSON.value:
+    elif len(prompts) == _NUM_SAMPLES.value == 1 and _NUM_BEAMS.value is None and not _JSON.value:
         _stream(generator, *prompts)
     else:
         _print_all(_continue(generator, prompts))
@@ -85,7 +92,7 @@ def _check_flags() -> None:
 
 def _refuse_beside(owner: str, *names: str) -> None:
     for name in names:
-        if flags.FLAGS[name].present and flags.FLAGS[name].value:
+        if flags.FLAGS[name].present and flags.FLAGS[name].value is not False:
             raise app.UsageError(f"--{name} has no effect with {owner}; leave it out")
 
 

@@ -21,11 +21,13 @@ def make_model(**changes):
     return helpers.loud(TransformerXL(config), seed=2)
 
 
-def search(model, length, num_beams, prompts=(PROMPT,), **options):
+def search(model, length, num_beams, prompts=(PROMPT,), length_penalty=0.0, **options):
     state = KeyValueState(model)
     rows = np.array(prompts)
     past = state.advance(rows[:, :-1], state.initial(len(rows)))
-    return BeamSearch(state, num_beams, **options).search(rows[:, -1], past, length)
+    return BeamSearch(state, **options).search(
+        rows[:, -1], past, length, num_beams=num_beams, length_penalty=length_penalty
+    )
 
 
 def log_probs(model, prompt, hypotheses):
@@ -89,7 +91,7 @@ class BeamSearchTest(parameterized.TestCase):
 
         state = Stubborn(make_model())
         past = state.advance(PROMPT[np.newaxis, :-1], state.initial(1))
-        (beams,) = BeamSearch(state, 4).search(PROMPT[-1:], past, 6)
+        (beams,) = BeamSearch(state).search(PROMPT[-1:], past, 6, num_beams=4)
         expected = log_probs(make_model(), PROMPT, list(found(beams)))
         self.assertGreater(max(abs(found(beams)[ids] - expected[ids]) for ids in expected), 1e-3)
 
@@ -119,19 +121,34 @@ class BeamSearchTest(parameterized.TestCase):
         self.assertLen(beams, V)
         self.assertLen({b.ids.tobytes() for b in beams}, V)
 
-    def test_longer_than_a_round(self):
-        ((best,),) = search(make_model(), 40, 1)
-        self.assertLen(best.ids, 40)
+    def test_is_compiled_once_for_all_lengths(self):
+        state, traced = KeyValueState(make_model()), []
+        searcher = BeamSearch(state, stop_ids=(1,))
+        extend = searcher._extend
+        searcher._extend = lambda *args: traced.append(1) or extend(*args)
+        past = state.advance(PROMPT[np.newaxis, :-1], state.initial(1))
+        for length in (40, 3, 1):
+            for penalty in (0.0, 1.5):
+                (beams,) = searcher.search(
+                    PROMPT[-1:], past, length, num_beams=2, length_penalty=penalty
+                )
+                self.assertLen(beams, 2)
+                self.assertLessEqual(max(len(b.ids) for b in beams), length)
+        self.assertLen(traced, 1)
 
     @parameterized.parameters(
         ({"num_beams": 0}, "num_beams must be at least 1, got 0"),
-        ({"length_penalty": -1.0}, "length_penalty must be at least 0 and finite, got -1.0"),
+        ({"length_penalty": -1.0}, "length_penalty must be at least 0 and at most 10, got -1.0"),
+        (
+            {"length_penalty": float("nan")},
+            "length_penalty must be at least 0 and at most 10, got n",
+        ),
         ({"stop_ids": (5,)}, r"stop_ids must lie in 0\.\.4 \(vocabulary of 5\), got 5"),
         ({"banned_ids": (-1,)}, r"banned_ids must lie in 0\.\.4 \(vocabulary of 5\), got -1"),
     )
     def test_refusals(self, options, message):
         with self.assertRaisesRegex(ValueError, message):
-            BeamSearch(KeyValueState(make_model()), **({"num_beams": 2} | options))
+            search(make_model(), 2, **({"num_beams": 2} | options))
 
 
 if __name__ == "__main__":

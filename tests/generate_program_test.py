@@ -82,8 +82,11 @@ class GenerateProgramTest(parameterized.TestCase):
     @parameterized.parameters(
         (("--temperature=-1",), 1, "temperature must be at least 0 and finite, got -1.0"),
         (("--top_p=0",), 1, "top_p must be above 0 and at most 1, got 0.0"),
-        (("--top_k=0",), 1, "top_k must be at least 1 or none, got 0"),
+        (("--top_k=0",), 2, "flag --top_k=0"),
         (("--length=0",), 2, "--length=0"),
+        (("--length=2147483648",), 2, "flag --length=2147483648"),
+        (("--num_beams=0",), 2, "flag --num_beams=0"),
+        (("--num_beams=2", "--temperature=0"), 2, "--temperature has no effect with num_beams"),
         (("--num_beams=2", "--temperature=0.5"), 2, "--temperature has no effect with num_beams"),
         (("--length_penalty=1",), 2, "--length_penalty has no effect with sampling"),
         (("--interactive", "--json"), 2, "--json has no effect with interactive"),
@@ -91,7 +94,7 @@ class GenerateProgramTest(parameterized.TestCase):
         (("--prompt_file=missing",), 1, "missing must be a file, got none of that name"),
         (("--prompt=a\udcff",), 1, "prompt must be UTF-8, got byte 0xff at offset 1"),
         (("--mem_len=0",), 1, "mem_len must be at least 1 to generate, got 0"),
-        (("--seed=-1",), 1, "seed must lie in 0..2147483647, got -1"),
+        (("--seed=-1",), 2, "flag --seed=-1"),
     )
     def test_wrong_flags(self, flags, code, message):
         stdout, stderr = self.run_program(*flags, code=code)

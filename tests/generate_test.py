@@ -143,6 +143,7 @@ class SamplesTest(parameterized.TestCase):
 
     @parameterized.parameters(
         ({"length": 0}, "length must be at least 1, got 0"),
+        ({"length": 2**31}, "length must be at most 1073741824, got 2147483648"),
         ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
         ({"prompts": []}, "prompts must be at least 1, got 0"),
         ({"seed": -1}, r"seed must lie in 0\.\.2147483647, got -1"),
@@ -151,6 +152,14 @@ class SamplesTest(parameterized.TestCase):
         arguments = {"prompts": ["the"], "length": 3} | options
         with self.assertRaisesRegex(ValueError, message):
             make_generator().samples(**arguments)
+
+    def test_one_generator_compiles_its_search_once(self):
+        generator, traced = make_generator(), []
+        extend = generator._search._extend
+        generator._search._extend = lambda *args: traced.append(1) or extend(*args)
+        found = [generator.beams(["the cat"], 5, num_beams=2) for _ in range(3)]
+        self.assertEqual(found[0], found[2])
+        self.assertLen(traced, 1)
 
     def test_more_samples_than_beams(self):
         with self.assertRaisesRegex(ValueError, "num_samples must be at most num_beams 2, got 3"):

@@ -9,8 +9,9 @@ import tensorflow as tf
 from txl_tf.inference import sampling as samplings
 from txl_tf.ops.ids import check_ids
 from txl_tf.ops.masks import HIDDEN
+from txl_tf.ops.shapes import shape_of
 
-_ROUND = 32  # lengths are compiled for multiples of this
+_LARGEST_PENALTY = 10  # a thousand ids to this power are still a float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,42 +34,59 @@ class _Beams(NamedTuple):
 
 
 class BeamSearch:
-    """Keeps the `num_beams` best hypotheses of each row, from id to id.
+    """Keeps the W best hypotheses of each row, from id to id.
 
     Hypotheses are ranked by log-probability / length ** length_penalty. One that has written a
     stop id is finished, keeps its place and rank, and lengthens no more. With as many beams as
     there are hypotheses the search is exhaustive.
 
+    One search serves any number of calls: it is compiled once for each number of rows and of beams,
+    whatever the length.
+
     Args:
       state: a HiddenState, or what has its methods.
-      num_beams: W.
-      length_penalty: 0 ranks by the log-probability of the whole, 1 by that of an id in the mean;
-        without a stop id all are of one length and it has no effect.
       stop_ids: ids that finish a hypothesis.
       banned_ids: ids that never come.
     """
 
-    def __init__(self, state, num_beams, *, length_penalty=0.0, stop_ids=(), banned_ids=()):
-        if num_beams < 1:
-            raise ValueError(f"num_beams must be at least 1, got {num_beams}")
-        if not 0 <= length_penalty < float("inf"):
-            raise ValueError(f"length_penalty must be at least 0 and finite, got {length_penalty}")
+    def __init__(self, state, *, stop_ids=(), banned_ids=()):
         check_ids("stop_ids", stop_ids, state.vocab_size)
         check_ids("banned_ids", banned_ids, state.vocab_size)
         self._state = state
-        self._num_beams = num_beams
-        self._length_penalty = length_penalty
         self._stop_ids = tuple(stop_ids)
         self._banned_ids = tuple(banned_ids)
         self._run = tf.function(self._loop, autograph=False)
 
-    def search(self, last: np.ndarray, state, length: int) -> list[list[Beam]]:
+    def search(
+        self, last: np.ndarray, state, length: int, *, num_beams: int, length_penalty: float = 0.0
+    ) -> list[list[Beam]]:
         """The beams of each row, best first, of `length` ids or up to their stop id.
 
-        Shapes: last [B], the newest id of each row; state, what the rows have read before it.
+        Args:
+          last: [B], the newest id of each row.
+          state: what the rows have read before it.
+          length: most ids to write.
+          num_beams: W.
+          length_penalty: 0 ranks by the log-probability of the whole, 1 by that of an id in the
+            mean; without a stop id all are of one length and it has no effect.
+
+        Raises:
+          ValueError: an argument breaks a rule.
         """
-        room = -(-length // _ROUND) * _ROUND
-        beams = self._run(tf.constant(last, tf.int32), state, tf.constant(length), room)
+        if num_beams < 1:
+            raise ValueError(f"num_beams must be at least 1, got {num_beams}")
+        if not 0 <= length_penalty <= _LARGEST_PENALTY:
+            raise ValueError(
+                f"length_penalty must be at least 0 and at most {_LARGEST_PENALTY}, "
+                f"got {length_penalty}"
+            )
+        beams = self._run(
+            tf.constant(last, tf.int32),
+            state,
+            tf.constant(length, tf.int32),
+            tf.constant(length_penalty, tf.float32),
+            num_beams,
+        )
         rows = zip(*(np.array(x) for x in (beams.ids, beams.lengths, beams.totals)), strict=True)
         return [
             [
@@ -79,12 +97,12 @@ class BeamSearch:
             for row in rows
         ]
 
-    def _loop(self, last, state, length, room):
-        batch, width = last.shape[0], self._num_beams
+    def _loop(self, last, state, length, length_penalty, width):
+        batch = last.shape[0]
         beams = _Beams(
             last=tf.repeat(last[:, tf.newaxis], width, axis=1),
             state=self._state.reorder(state, tf.repeat(tf.range(batch), width)),
-            ids=tf.zeros([batch, width, room], tf.int32),
+            ids=tf.zeros([batch, width, length], tf.int32),
             lengths=tf.zeros([batch, width], tf.int32),
             # All beams are equal at first: only one of them may speak.
             totals=tf.where(tf.range(width) == 0, tf.zeros([batch, width]), HIDDEN),
@@ -92,14 +110,13 @@ class BeamSearch:
         )
         return tf.while_loop(
             lambda step, beams: (step < length) & ~tf.reduce_all(beams.finished),
-            lambda step, beams: (step + 1, self._extend(step, beams)),
+            lambda step, beams: (step + 1, self._extend(step, beams, length_penalty)),
             (0, beams),
-            maximum_iterations=room,
         )[1]
 
-    def _extend(self, step, beams):
-        """Every hypothesis by every id, of which the best `num_beams` of a row stay."""
-        batch, width, room = beams.ids.shape
+    def _extend(self, step, beams, length_penalty):
+        """Every hypothesis by every id, of which the best W of a row stay."""
+        batch, width, room = shape_of(beams.ids)
         last = tf.reshape(beams.last, [batch * width, 1])
         scores, state = self._state.scores(last, beams.state)
         log_probs = samplings.ban(tf.nn.log_softmax(scores[:, 0]), self._banned_ids)  # [B * W, V]
@@ -110,7 +127,7 @@ class BeamSearch:
         log_probs = tf.where(beams.finished[:, :, tf.newaxis], stay, log_probs)
         totals = beams.totals[:, :, tf.newaxis] + log_probs  # [B, W, V]
         lengths = beams.lengths + tf.cast(~beams.finished, tf.int32)  # [B, W]
-        norms = tf.cast(lengths, tf.float32) ** self._length_penalty
+        norms = tf.cast(lengths, tf.float32) ** length_penalty
         ranks = tf.reshape(totals / norms[:, :, tf.newaxis], [batch, width * vocab_size])
         _, best = tf.math.top_k(ranks, width)  # [B, W]
         parent, chosen = best // vocab_size, best % vocab_size

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from txl_tf.data.tokenizers.tokenizer import Tokenizer
+from txl_tf.fields import LONGEST
 from txl_tf.inference import beam, decoding
 from txl_tf.inference import state as states
 from txl_tf.inference.sampling import Sampling
@@ -94,6 +95,11 @@ class Generator:
             stop_ids=(line_end,) if stop_at_line_end else (),
             segment_len=segment_len,
         )
+        self._search = beam.BeamSearch(
+            self._decoder.state,
+            stop_ids=self._decoder.stop_ids,
+            banned_ids=sampling.banned_ids,
+        )
 
     def refresh(self) -> None:
         """Takes notice that the model's weights have changed; sessions begin anew after it."""
@@ -110,7 +116,7 @@ class Generator:
 
         A sample follows from its prompt, the seed and its number, not from what else is sampled.
         """
-        _check_at_least_one(length=length, num_samples=num_samples)
+        _check_counts(length=length, num_samples=num_samples)
         session, ids = self._read(prompts, seed)
         session.branch(num_samples)
         chunks = list(session.write(length))
@@ -134,21 +140,16 @@ class Generator:
         length_penalty: float = 0.0,
     ) -> list[list[Continuation]]:
         """The `num_samples` best continuations of each prompt that a beam search finds."""
-        _check_at_least_one(length=length, num_samples=num_samples, num_beams=num_beams)
+        _check_counts(length=length, num_samples=num_samples, num_beams=num_beams)
         if num_samples > num_beams:
             raise ValueError(
                 f"num_samples must be at most num_beams {num_beams}, got {num_samples}"
             )
-        search = beam.BeamSearch(
-            self._decoder.state,
-            num_beams,
-            length_penalty=length_penalty,
-            stop_ids=self._decoder.stop_ids,
-            banned_ids=self._decoder.sampling.banned_ids,
-        )
         session, ids = self._read(prompts, seed=0)
         last, state = session.pending
-        found = search.search(last, state, length)
+        found = self._search.search(
+            last, state, length, num_beams=num_beams, length_penalty=length_penalty
+        )
         return [
             [self._continuation(prompt, read, b.ids, b.log_prob) for b in beams[:num_samples]]
             for prompt, read, beams in zip(prompts, ids, found, strict=True)
@@ -188,7 +189,7 @@ class Conversation:
 
     def write(self, length: int) -> Iterator[str]:
         """Appends `length` tokens, or up to a line end; yields their text as it comes."""
-        _check_at_least_one(length=length)
+        _check_counts(length=length)
         stream = TextStream(self._tokenizer, self._read)
         for ids, _ in self._session.write(length):
             yield stream.add(ids[0])
@@ -239,7 +240,8 @@ def generate(
     return generator.samples(prompts, length, num_samples=num_samples, seed=seed)
 
 
-def _check_at_least_one(**values: int) -> None:
+def _check_counts(**values: int) -> None:
     for name, value in values.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+        if not 1 <= value <= LONGEST:
+            rule = "at least 1" if value < 1 else f"at most {LONGEST}"
+            raise ValueError(f"{name} must be {rule}, got {value}")
