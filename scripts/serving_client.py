@@ -28,18 +28,22 @@ from absl import app, flags, logging
 
 import serving_transport
 import turns
+from serving_answers import ask, check_state
+from serving_choice import choose
 
 _SERVER = flags.DEFINE_string("server", "localhost:8500", "HOST:PORT, or http://HOST:PORT.")
 _MODEL = flags.DEFINE_string("model", None, "Name of the model on the server.", required=True)
 _VERSION = flags.DEFINE_integer("model_version", None, "Unset is the newest.", lower_bound=0)
-_TIMEOUT = flags.DEFINE_float("timeout", 60.0, "Seconds to wait for an answer.")
+_TIMEOUT = flags.DEFINE_float(
+    "timeout", 60.0, "Seconds to wait for a whole answer.", upper_bound=1e6
+)
 _SCORE = flags.DEFINE_string("score", None, "Text to score; @FILE is that of a file.")
 _GENERATE = flags.DEFINE_string("generate", None, "Prompt to continue on the server.")
 _CONVERSE = flags.DEFINE_bool("converse", False, "Take turns with the user.")
-_LENGTH = flags.DEFINE_integer("length", 200, "Tokens to write.", lower_bound=1)
+_LENGTH = flags.DEFINE_integer("length", 200, "Tokens to write.", 1, 2**31 - 1)
 _TEMPERATURE = flags.DEFINE_float("temperature", 1.0, "Below 1 is safer, above 1 is bolder.")
 _TOP_K = flags.DEFINE_integer(
-    "top_k", None, "Only the k likeliest tokens may come; unset is all.", lower_bound=1
+    "top_k", None, "Only the k likeliest tokens may come; unset is all.", 1, 2**31 - 1
 )
 _TOP_P = flags.DEFINE_float("top_p", 1.0, "Only the likeliest that together have this probability.")
 _SEED = flags.DEFINE_integer(
@@ -51,7 +55,6 @@ _SEGMENT_LEN = flags.DEFINE_integer(
 
 _REPLACEMENT = "\ufffd"  # what an incomplete character is shown as
 _NO_CHARACTER = "\U0010ffff"  # never in text: one token of it stands for what is not known
-_COLDEST = 1e-6  # below this float32 cannot tell a temperature from 0
 
 
 def main(argv: list[str]) -> None:
@@ -80,8 +83,8 @@ def _check_flags() -> None:
     for name in unread.get(jobs[0], ()):
         if flags.FLAGS[name].present:
             raise app.UsageError(f"--{name} has no effect with --{jobs[0]}; leave it out")
-    if not _MODEL.value:
-        raise app.UsageError("model must be a name, got ''")
+    if not _MODEL.value or not _MODEL.value.isprintable():
+        raise app.UsageError(f"model must be a name, got {_MODEL.value!r}")
     if not _is_address(_SERVER.value):
         raise app.UsageError(f"server must be HOST:PORT or http://HOST:PORT, got {_SERVER.value!r}")
     if not _TIMEOUT.value > 0:
@@ -125,7 +128,7 @@ def _seed() -> int:
 
 def _score(server: serving_transport.Server, name: str, content: bytes) -> dict[str, object]:
     """What scripts/score.py prints, as far as the server tells it."""
-    answer = server.predict("score", {"text": np.array([content], object)})
+    answer = ask(server, "score", {"text": np.array([content], object)})
     num_tokens = int(answer["num_tokens"][0])
     if not num_tokens:
         raise ValueError(f"{name} must hold a token, got none")
@@ -150,7 +153,7 @@ def _generate(server: serving_transport.Server, prompt: str) -> str:
         "top_p": np.array([_TOP_P.value], np.float32),
         "seed": np.array([_seed()], np.int32),
     }
-    return server.predict("generate", inputs)["text"][0].decode("utf-8", "replace")
+    return ask(server, "generate", inputs)["text"][0].decode("utf-8", "replace")
 
 
 def _converse(server: serving_transport.Server) -> None:
@@ -183,7 +186,7 @@ class Conversation:
     Args:
       server: the model.
       seed: of the choices.
-      temperature, top_k, top_p: see `choose`.
+      temperature, top_k, top_p: see `serving_choice.choose`.
       segment_len: ids that one request reads at most.
     """
 
@@ -201,7 +204,7 @@ class Conversation:
         self._random = np.random.default_rng(seed)
         self._sampling = (temperature, top_k, top_p)
         self._segment_len = segment_len
-        self._state = server.predict("initial_state", {"batch_size": np.array([1], np.int32)})
+        self._state = ask(server, "initial_state", {"batch_size": np.array([1], np.int32)})
         if not all(part.size for part in self._state.values()):
             raise ValueError("mem_len must be at least 1 to converse, got 0")
         self._line_end = self._probe("\n")
@@ -229,7 +232,7 @@ class Conversation:
         for _ in range(length):
             scores = self._advance()
             if self._unknown is not None:
-                scores[self._unknown] = -np.inf
+                scores[self._unknown : self._unknown + 1] = -np.inf
             chosen = choose(scores, self._random.random(), *self._sampling)
             self._unread = [chosen]
             self._turn.append(chosen)
@@ -252,7 +255,8 @@ class Conversation:
             "input_ids": np.array([ids], np.int32),
             "lengths": np.array([len(ids)], np.int32),
         }
-        answer = self._server.predict("step", inputs | self._state, outputs)
+        answer = ask(self._server, "step", inputs | self._state, outputs)
+        check_state(self._state, answer)
         self._state = {name: answer[name] for name in self._state}
         return answer
 
@@ -260,14 +264,14 @@ class Conversation:
         if not content:
             return []
         text = np.array([content.encode("utf-8", "replace")], object)
-        answer = self._server.predict("encode", {"text": text})
+        answer = ask(self._server, "encode", {"text": text})
         return answer["ids"][0, : answer["lengths"][0]].tolist()
 
     def _decode(self, ids: list[int]) -> str:
         if not ids:
             return ""
         inputs = {"ids": np.array([ids], np.int32), "lengths": np.array([len(ids)], np.int32)}
-        return self._server.predict("decode", inputs)["text"][0].decode("utf-8", "replace")
+        return ask(self._server, "decode", inputs)["text"][0].decode("utf-8", "replace")
 
     def _probe(self, content: str) -> list[int]:
         """The ids of text; none where it is refused."""
@@ -277,31 +281,6 @@ class Conversation:
             if not error.invalid:
                 raise
             return []
-
-
-def choose(
-    scores: np.ndarray, chance: float, temperature: float, top_k: int | None, top_p: float
-) -> int:
-    """The next id, as txl_tf.inference.sampling has it.
-
-    Args:
-      scores: of each id, [V] float32.
-      chance: a number in [0, 1); not read where the choice is greedy.
-      temperature: scores are divided by it; 0 takes the best id.
-      top_k: only the k best may come; None is no limit.
-      top_p: only the best that together reach this probability may come.
-    """
-    if temperature < _COLDEST or top_k == 1:
-        return int(scores.argmax())
-    weights = np.exp((scores - scores.max()) / np.float32(temperature))
-    order = np.arange(len(scores))
-    if top_k is not None or top_p < 1:
-        order = np.argsort(-scores, kind="stable")[:top_k]
-        weights = weights[order] / weights[order].sum()
-        weights = np.where(np.cumsum(weights) - weights < top_p, weights, 0)
-    sums = np.cumsum(weights)
-    passed = (sums > sums[-1] * np.float32(chance)) & (weights > 0)
-    return int(order[passed.argmax()])
 
 
 if __name__ == "__main__":

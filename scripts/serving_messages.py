@@ -4,7 +4,7 @@ The package that has all of them, tensorflow-serving-api, would load all of Tens
 are needed are described here; they are the same bytes on the wire.
 """
 
-import base64
+import math
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,18 @@ _BY_NUMBER = dict(DTYPES.values())
 _NUMBERS = {np.dtype(dtype): number for number, dtype in DTYPES.values()}
 
 
-def bytes_of(content: str | bytes | dict[str, str]) -> bytes:
-    """A string as it goes over the wire; in JSON, bytes may be in base 64."""
-    if isinstance(content, dict):
-        return base64.b64decode(content["b64"])
+_MOST_BYTES = 2**31  # of a tensor: what a whole message may have
+_SHOWN = 60  # characters of a value that a message shows
+
+
+def shown(value: object) -> str:
+    """Returns the `repr` of a value for a message, cut short where it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def bytes_of(content: str | bytes) -> bytes:
+    """Returns a string as it goes over the wire."""
     return content.encode() if isinstance(content, str) else content
 
 
@@ -42,23 +50,37 @@ def tensor_of(value: np.ndarray) -> Any:
     return tensor
 
 
-def array_of(tensor: Any) -> np.ndarray:
-    """The array of a TensorProto, whichever of its fields the values are in."""
+def array_of(name: str, tensor: Any) -> np.ndarray:
+    """Returns the array of a TensorProto, whichever of its fields the values are in.
+
+    Raises:
+      ValueError: the dtype is none of `DTYPES`, or the values do not fill the shape.
+    """
+    if tensor.dtype not in _BY_NUMBER:
+        choices = ", ".join(DTYPES)
+        raise ValueError(f"{name} must be one of {choices}, got dtype number {tensor.dtype}")
     dtype = np.dtype(_BY_NUMBER[tensor.dtype])
     shape = [dim.size for dim in tensor.tensor_shape.dim]
+    size = math.prod(shape)
+    if min(shape, default=0) < 0 or size * dtype.itemsize > _MOST_BYTES:
+        raise ValueError(
+            f"{name} must have at most {_MOST_BYTES} bytes, got shape {shown(shape)} of {dtype}"
+        )
     if tensor.tensor_content:
+        if len(tensor.tensor_content) != size * dtype.itemsize or dtype == np.object_:
+            got = f"{len(tensor.tensor_content)} bytes"
+            raise ValueError(f"{name} must fill its shape {shown(shape)} of {dtype}, got {got}")
         stored = np.frombuffer(tensor.tensor_content, dtype.newbyteorder("<"))
         return stored.astype(dtype).reshape(shape)
-    values: Any = getattr(tensor, _VALUES[tensor.dtype])
+    values: Any = list(getattr(tensor, _VALUES[tensor.dtype]))
+    if len(values) > size:
+        raise ValueError(f"{name} must fill its shape {shown(shape)}, got {len(values)} values")
     if dtype == np.float16:  # as the numbers of their bits
-        values = np.array(values, np.uint16).view(np.float16)
-    elif dtype == np.object_:
-        values = list(values)
-    size = int(np.prod(shape))
-    filled = np.empty([size], dtype)
+        values = np.array(values, np.int64).astype(np.uint16).view(np.float16)
+    # The last value stands for all that follow; of none, zeros or empty strings.
+    rest = values[-1] if len(values) else (b"" if dtype == np.object_ else 0)
+    filled = np.full([size], rest, dtype)
     filled[: len(values)] = values
-    if 0 < len(values) < size:  # the last one stands for all that follow
-        filled[len(values) :] = values[-1]
     return filled.reshape(shape)
 
 

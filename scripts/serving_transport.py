@@ -6,37 +6,25 @@
 No TensorFlow: see `serving_messages`.
 """
 
-import base64
-import http.client
+import contextlib
 import json
-import re
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import grpc
 import numpy as np
 
+import serving_errors
+import serving_http
+import serving_json
 import serving_messages
+from serving_errors import ServerError
 
 Arrays = dict[str, np.ndarray]  # strings are objects of bytes
 
 _UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
-
-
-class ServerError(ValueError):
-    """What a server answered instead of a result, or that it did not answer.
-
-    Attributes:
-      invalid: whether the request was at fault.
-    """
-
-    def __init__(self, message: str, *, invalid: bool = False):
-        super().__init__(message)
-        self.invalid = invalid
 
 
 class Server(Protocol):
@@ -97,15 +85,18 @@ class Grpc:
             raise self._error(error) from error
         if answer.model_spec.HasField("version"):
             self._version = answer.model_spec.version.value
-        return {item.key: serving_messages.array_of(item.value) for item in answer.outputs}
+        with _sensible(self._server):
+            return {
+                item.key: serving_messages.array_of(item.key, item.value) for item in answer.outputs
+            }
 
     def _error(self, error: Any) -> ServerError:
         code, details = error.code(), error.details() or error.code().name
         if code == grpc.StatusCode.UNAVAILABLE:
-            return _unreachable(self._server, details)
+            return serving_errors.unreachable(self._server, details)
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-            return _too_slow(self._server, self._timeout)
-        return _refusal(details, invalid=code == grpc.StatusCode.INVALID_ARGUMENT)
+            return serving_errors.too_slow(self._server, self._timeout)
+        return serving_errors.refusal(details, invalid=code == grpc.StatusCode.INVALID_ARGUMENT)
 
 
 class Rest:
@@ -123,91 +114,48 @@ class Rest:
         """As in `Server`."""
         del outputs
         dtypes = self._dtypes(signature)
-        lists = {name: _list(name, np.asarray(inputs[name])) for name in sorted(inputs)}
+        try:
+            lists = {k: serving_json.to_json(k, np.asarray(inputs[k])) for k in sorted(inputs)}
+        except ValueError as error:
+            raise ServerError(str(error)) from error
         body = json.dumps({"signature_name": signature, "inputs": lists})
-        found = self._fetch(":predict", body.encode())["outputs"]
-        if len(dtypes) == 1:  # an only output goes without its name
-            found = dict.fromkeys(dtypes, found)
-        return {name: _from_list(found[name], dtype) for name, dtype in dtypes.items()}
+        answer = self._fetch(":predict", body.encode())
+        with _sensible(self._server):
+            found = answer["outputs"]
+            if len(dtypes) == 1:  # an only output goes without its name
+                found = dict.fromkeys(dtypes, found)
+            return {k: serving_json.from_json(k, found[k], dtype) for k, dtype in dtypes.items()}
 
     def _dtypes(self, signature: str) -> dict[str, type]:
-        """What a signature answers: JSON does not tell."""
+        """Returns the outputs of a signature and their dtypes, which JSON does not have."""
         if not self._known:
             found = self._fetch("/metadata")
-            self._version = int(found["model_spec"]["version"])
-            self._known = found["metadata"]["signature_def"]["signature_def"]
+            with _sensible(self._server):
+                self._version = int(found["model_spec"]["version"])
+                self._known = dict(found["metadata"]["signature_def"]["signature_def"])
         if signature not in self._known:
             choices = ", ".join(sorted(self._known))
             raise ServerError(
                 f"signature must be one of {choices}, got {signature!r}", invalid=True
             )
-        infos = self._known[signature]["outputs"]
-        return {name: serving_messages.DTYPES[info["dtype"]][1] for name, info in infos.items()}
+        with _sensible(self._server):
+            infos = self._known[signature]["outputs"]
+            return {name: serving_messages.DTYPES[info["dtype"]][1] for name, info in infos.items()}
 
-    def _fetch(self, ending: str, body: bytes | None = None) -> dict[str, Any]:
+    def _fetch(self, ending: str, body: bytes | None = None) -> Any:
         version = "" if self._version is None else f"/versions/{self._version}"
         url = f"{self._model_url}{version}{ending}"
-        request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            raise _refusal(_reason(error), invalid=error.code == 400) from error
-        except TimeoutError as error:
-            raise _too_slow(self._server, self._timeout) from error
-        except urllib.error.URLError as error:
-            if isinstance(error.reason, TimeoutError):
-                raise _too_slow(self._server, self._timeout) from error
-            raise _unreachable(self._server, error.reason) from error
-        except (http.client.HTTPException, ConnectionError, json.JSONDecodeError) as error:
-            raise _unreachable(self._server, error or type(error).__name__) from error
+        return serving_http.fetch(self._server, url, body, self._timeout)
 
 
-def _refusal(message: str, *, invalid: bool) -> ServerError:
-    """What the server says, without the wrapping of checks inside its graph."""
-    found = re.match(r"assertion failed: \[(.*)\]$", message, re.MULTILINE)
-    return ServerError(found[1] if found else message, invalid=invalid)
-
-
-def _unreachable(server: str, reason: object) -> ServerError:
-    return ServerError(f"server must answer at {server}, got: {reason}")
-
-
-def _too_slow(server: str, timeout: float) -> ServerError:
-    return ServerError(f"server {server} must answer within timeout {timeout:g} s, got nothing")
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
+@contextlib.contextmanager
+def _sensible(server: str) -> Iterator[None]:
+    """Turns what goes wrong in reading an answer into an error that names the server."""
     try:
-        return str(json.load(error)["error"])
-    except (ValueError, KeyError, TypeError):  # not of TensorFlow Serving
-        return f"{error.url} answered {error.code} {error.reason}"
-
-
-def _list(name: str, value: np.ndarray) -> Any:
-    """An array as nested lists for JSON, its strings in base 64."""
-    if value.dtype == np.float16:
+        yield
+    except KeyError as error:
+        raise ServerError(f"the answer of {server} must have {error}, which it has not") from error
+    except (ValueError, TypeError, AttributeError) as error:
         raise ServerError(
-            f"{name} must not be float16 over REST, which has none; use gRPC (--server=HOST:PORT)"
-        )
-    if value.dtype.kind not in "OSU":
-        return value.tolist()
-    return _each(value.tolist(), _base64)
-
-
-def _base64(content: str | bytes) -> dict[str, str]:
-    return {"b64": base64.b64encode(serving_messages.bytes_of(content)).decode()}
-
-
-def _from_list(found: Any, dtype: type) -> np.ndarray:
-    if dtype is np.object_:
-        return np.array(_each(found, serving_messages.bytes_of), dtype)
-    return np.array(found, dtype)
-
-
-def _each(nested: Any, function: Any) -> Any:
-    return [_each(item, function) for item in nested] if _is_list(nested) else function(nested)
-
-
-def _is_list(item: Any) -> bool:
-    return isinstance(item, list)
+            f"the answer of {server} must be of TensorFlow Serving: {error}"
+        ) from error

@@ -8,6 +8,7 @@ import numpy as np
 from absl.testing import absltest, parameterized
 
 import helpers
+import serving_choice
 import serving_client
 import serving_transport
 import trained
@@ -200,7 +201,7 @@ class ChooseTest(parameterized.TestCase):
         how = samplings.Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         expected = samplings.choose(scores, chances, how).numpy()
         found = [
-            serving_client.choose(row, chance, temperature, top_k, top_p)
+            serving_choice.choose(row, chance, temperature, top_k, top_p)
             for row, chance in zip(scores, chances, strict=True)
         ]
         np.testing.assert_array_equal(found, expected)

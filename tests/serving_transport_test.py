@@ -11,6 +11,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+import serving_errors
 import serving_messages
 import serving_transport
 from toy_service import WAYS, ServerTestCase
@@ -56,13 +57,13 @@ class TransportTest(ServerTestCase):
 
     def test_a_check_inside_the_graph_is_told_without_its_wrapping(self):
         message = "assertion failed: [ids must lie in 0..3, got [4]]\n\t [[{{node Assert}}]]"
-        error = serving_transport._refusal(message, invalid=True)
+        error = serving_errors.refusal(message, invalid=True)
         self.assertEqual(str(error), "ids must lie in 0..3, got [4]")
 
     def test_values_that_repeat_may_be_left_out(self):
         tensor = serving_messages.MESSAGES["TensorProto"](dtype=1, float_val=[1.0, 2.0])
         tensor.tensor_shape.dim.add(size=4)
-        np.testing.assert_array_equal(serving_messages.array_of(tensor), [1, 2, 2, 2])
+        np.testing.assert_array_equal(serving_messages.array_of("x", tensor), [1, 2, 2, 2])
 
     def test_outputs_can_be_chosen(self):
         server = self.connect("grpc")

@@ -1,0 +1,85 @@
+"""JSON over HTTP, within a deadline for the whole answer."""
+
+import http.client
+import json
+import queue
+import threading
+import urllib.error
+import urllib.request
+from typing import Any
+
+import serving_errors
+
+_MOST_BYTES = 2**31  # of an answer, as over gRPC
+_CHUNK = 1 << 20
+_Outcome = tuple[bytes, Exception | None]
+
+
+def fetch(server: str, url: str, body: bytes | None, timeout: float) -> Any:
+    """Returns the JSON that `url` answers to a GET, or to a POST of `body`.
+
+    Args:
+      server: its name for messages.
+      url: what to ask.
+      body: of a POST; None is a GET.
+      timeout: seconds for all of it, however often a byte comes.
+
+    Raises:
+      serving_errors.ServerError: there is no answer in time, or a refusal, or no JSON.
+    """
+    outcomes: queue.SimpleQueue[_Outcome] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            outcomes.put((_read(server, url, body, timeout), None))
+        except Exception as error:  # for the thread that waits
+            outcomes.put((b"", error))
+
+    # A socket's own timeout begins anew with each byte. Nobody waits for a thread that is late.
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        content, error = outcomes.get(timeout=timeout)
+    except queue.Empty:
+        raise serving_errors.too_slow(server, timeout) from None
+    if error is not None:
+        raise error
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        reason = f"no JSON, but {content[:40]!r}"
+        raise serving_errors.unreachable(server, reason) from error
+
+
+def _read(server: str, url: str, body: bytes | None, timeout: float) -> bytes:
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return _content(server, answer)
+    except urllib.error.HTTPError as error:
+        raise serving_errors.refusal(_reason(error), invalid=error.code == 400) from error
+    except TimeoutError as error:
+        raise serving_errors.too_slow(server, timeout) from error
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, TimeoutError):
+            raise serving_errors.too_slow(server, timeout) from error
+        raise serving_errors.unreachable(server, error.reason) from error
+    except (http.client.HTTPException, OSError, UnicodeError) as error:
+        raise serving_errors.unreachable(server, error or type(error).__name__) from error
+
+
+def _content(server: str, answer: http.client.HTTPResponse) -> bytes:
+    content = bytearray()
+    while part := answer.read(_CHUNK):
+        content += part
+        if len(content) > _MOST_BYTES:
+            raise serving_errors.unreachable(server, f"more than {_MOST_BYTES} bytes")
+    if answer.length:  # `read` with a size says nothing of it
+        raise http.client.IncompleteRead(b"", answer.length)
+    return bytes(content)
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read(_CHUNK))["error"])
+    except (ValueError, LookupError, TypeError, RecursionError, OSError, http.client.HTTPException):
+        return f"{error.url} answered {error.code} {error.reason}"  # not of TensorFlow Serving

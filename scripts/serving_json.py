@@ -1,0 +1,80 @@
+"""NumPy arrays as the JSON of TensorFlow Serving's REST interface, and back."""
+
+import base64
+import binascii
+from typing import Any
+
+import numpy as np
+
+import serving_messages
+
+
+def to_json(name: str, value: np.ndarray) -> Any:
+    """Returns an array as nested lists, its strings in base 64.
+
+    Raises:
+      ValueError: it is of float16, which REST does not have.
+    """
+    if value.dtype == np.float16:
+        raise ValueError(
+            f"{name} must not be float16 over REST, which has none; use gRPC (--server=HOST:PORT)"
+        )
+    return _encoded(value.tolist()) if value.dtype.kind in "OSU" else value.tolist()
+
+
+def _encoded(strings: Any) -> Any:
+    if isinstance(strings, list):
+        return [_encoded(item) for item in strings]
+    return {"b64": base64.b64encode(serving_messages.bytes_of(strings)).decode()}
+
+
+def from_json(name: str, found: object, dtype: type) -> np.ndarray:
+    """Returns what a server sent as an array; its rank is that of the nested lists.
+
+    Raises:
+      ValueError: the lists are of different lengths, or a value does not fit the dtype.
+    """
+    shape, items = _flat(name, found)
+    if dtype is np.object_:
+        values = np.empty(len(items), object)
+        values[:] = [_bytes(name, item) for item in items]
+        return values.reshape(shape)
+    for item in items:
+        _check_number(name, item, dtype)
+    return np.array(items, dtype).reshape(shape)
+
+
+def _flat(name: str, found: object) -> tuple[list[int], list[Any]]:
+    """The shape and the values of nested lists."""
+    shape: list[int] = []
+    level: list[Any] = [found]
+    while any(isinstance(item, list) for item in level):
+        sizes = {len(item) if isinstance(item, list) else -1 for item in level}
+        if len(sizes) > 1:
+            raise ValueError(f"{name} must be an array, got lists of different lengths")
+        shape += sizes
+        level = [part for item in level for part in item]
+    return shape, level
+
+
+def _bytes(name: str, item: object) -> bytes:
+    if isinstance(item, str):
+        return item.encode("utf-8", "surrogatepass")
+    if isinstance(item, dict) and item.keys() == {"b64"} and isinstance(item["b64"], str):
+        try:
+            return base64.b64decode(item["b64"], validate=True)
+        except (binascii.Error, ValueError):
+            pass
+    raise ValueError(f"{name} must hold text, got {serving_messages.shown(item)}")
+
+
+def _check_number(name: str, item: object, dtype: type) -> None:
+    """Refuses what NumPy would read as a number though it is none of this dtype."""
+    kinds = {"b": (bool,), "i": (int,), "f": (int, float)}[np.dtype(dtype).kind]
+    fits = type(item) in kinds
+    if fits and type(item) is int and dtype is not np.bool_:
+        most = np.finfo(dtype).max if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max
+        fits = abs(item) <= int(most)
+    if not fits:
+        described = np.dtype(dtype).name
+        raise ValueError(f"{name} must hold {described}, got {serving_messages.shown(item)}")
