@@ -27,20 +27,21 @@ usage_error() {
     exit 2
 }
 
-# Sets archive, sha256, homes (tried in order) and hint, the flags that prepare_data.py needs.
+# Sets archive, sha256, homes (tried in order) and hint, the flags of prepare_data.py by which the
+# published results were made; docs/models.md has them too.
 describe() {
     case "$1" in
         enwik8)
             archive=enwik8.zip
             sha256=547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc
             homes=(http://mattmahoney.net/dc)
-            hint="--tokenizer=byte"
+            hint="--tokenizer=byte --drop_newlines"
             ;;
         text8)
             archive=text8.zip
             sha256=a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232
             homes=(http://mattmahoney.net/dc)
-            hint="--tokenizer=char"
+            hint="--tokenizer=char --unknown=error"
             ;;
         wikitext-103)
             archive=wikitext-103-v1.zip
@@ -64,7 +65,7 @@ describe() {
             archive="$LM1B.tar.gz"
             sha256=01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e
             homes=(https://www.statmt.org/lm-benchmark)
-            hint="--tokenizer=word --end_of_line=boundary --min_count=3"
+            hint="--tokenizer=word --end_of_line=boundary --shuffle_sentences=4 --min_count=3"
             ;;
         *) usage_error "unknown corpus $1; choose from $NAMES" ;;
     esac
@@ -97,12 +98,15 @@ with open(sys.argv[1], "rb") as file:
 
 # split FILE FOLDER: the last two twentieths are validation and test.
 split() {
-    local size held
-    size="$(wc -c <"$1")" || return
-    held=$((size / 20))
-    head -c $((size - 2 * held)) "$1" >"$2/train.txt" &&
-        tail -c $((2 * held)) "$1" | head -c "$held" >"$2/valid.txt" &&
-        tail -c "$held" "$1" >"$2/test.txt"
+    "$PYTHON" -c 'import os, sys
+path, folder = sys.argv[1:]
+held_out = os.path.getsize(path) // 20
+sizes = {"train": os.path.getsize(path) - 2 * held_out, "valid": held_out, "test": held_out}
+with open(path, "rb") as whole:
+    for name, left in sizes.items():
+        with open(os.path.join(folder, name + ".txt"), "wb") as part:
+            while left:
+                left -= part.write(whole.read(min(left, 1 << 20)))' "$1" "$2"
 }
 
 # lay_out NAME UNPACKED FOLDER: fails where a part is missing.
@@ -124,7 +128,7 @@ lay_out() {
 }
 
 get() {
-    local name="$1" folder="$output_dir/$1" found
+    local name="$1" folder="$output_dir/$1" found problem
     describe "$name"
     [[ -z "$base_url" ]] || homes=("$base_url")
     [[ -z "$own_sha256" ]] || sha256="$own_sha256"
@@ -139,9 +143,9 @@ get() {
         [[ "$found" == "$sha256" ]] ||
             fail "$name: sha256 of $archive must be $sha256, got $found"
         echo "$name: unpacking" >&2
-        { unpack "$draft/$archive" "$draft/unpacked" &&
-            lay_out "$name" "$draft/unpacked" "$draft/$name"; } 2>/dev/null ||
-            fail "$name: $archive does not hold what it should"
+        problem="$( (unpack "$draft/$archive" "$draft/unpacked" &&
+            lay_out "$name" "$draft/unpacked" "$draft/$name") 2>&1)" ||
+            fail "$name: cannot lay out $archive: ${problem##*$'\n'}" # a traceback ends with it
         chmod 755 "$draft/$name"
         mv "$draft/$name" "$folder"
         rm -rf "$draft"

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pathlib
+import re
 import subprocess
 import tarfile
 import zipfile
@@ -48,17 +49,20 @@ class GetDataTest(parameterized.TestCase):
     def read(self, *path):
         return self.data.joinpath(*path).read_bytes()
 
-    @parameterized.parameters(("enwik8", "byte"), ("text8", "char"))
-    def test_splits_the_hutter_corpora(self, name, tokenizer):
-        archive = self.zip_archive(f"{name}.zip", **{name: _TEXT})
+    @parameterized.parameters(
+        ("enwik8", 1, [900, 50, 50], "--tokenizer=byte --drop_newlines"),
+        ("text8", 3001, [2_700_900, 150_050, 150_050], "--tokenizer=char --unknown=error"),
+    )
+    def test_splits_the_hutter_corpora(self, name, times, sizes, hint):
+        archive = self.zip_archive(f"{name}.zip", **{name: _TEXT * times})
         done = self.get(name, archive=archive)
         self.assertEqual(done.returncode, 0, done.stderr)
         parts = [self.read(name, f"{part}.txt") for part in ("train", "valid", "test")]
-        self.assertEqual([len(part) for part in parts], [900, 50, 50])
-        self.assertEqual(b"".join(parts), _TEXT)
+        self.assertEqual([len(part) for part in parts], sizes)
+        self.assertEqual(b"".join(parts), _TEXT * times)
         self.assertEqual(os.listdir(self.data), [name])
         self.assertIn(f"--train='{self.data}/{name}/train.txt'", done.stdout)
-        self.assertIn(f"--tokenizer={tokenizer}", done.stdout)
+        self.assertIn(f" {hint} ", done.stdout)
 
     @parameterized.parameters("wikitext-103", "wikitext-2")
     def test_takes_wikitext_as_it_is(self, name):
@@ -126,10 +130,29 @@ class GetDataTest(parameterized.TestCase):
             file.writestr(member, "a")
         done = self.get("wikitext-2", archive=archive)
         self.assertEqual(done.returncode, 1)
-        told = "getdata: error: wikitext-2: wikitext-2-v1.zip does not hold what it should"
-        self.assertEqual(done.stderr.splitlines()[-1], told)
-        self.assertNotIn("mv: ", done.stderr)
+        told = (
+            "getdata: error: wikitext-2: cannot lay out wikitext-2-v1.zip: mv: .*wiki.train.tokens"
+        )
+        self.assertRegex(done.stderr.splitlines()[-1], told)
+        self.assertEqual(done.stderr.count("mv: "), 1)
         self.assertEqual(os.listdir(self.data), [])
+
+    def test_what_is_no_archive_is_told(self):
+        archive = self.homes / "text8.zip"
+        archive.write_bytes(b"no archive")
+        done = self.get("text8", archive=archive)
+        told = r"getdata: error: text8: cannot lay out text8.zip: .*text8.zip is not a zip file"
+        self.assertRegex(done.stderr.splitlines()[-1], told)
+        self.assertEqual(os.listdir(self.data), [])
+
+    def test_hints_are_the_commands_of_the_documentation(self):
+        script = (helpers.ROOT / "scripts/getdata.sh").read_text()
+        models = (helpers.ROOT / "docs/models.md").read_text().replace("\\\n", " ")
+        for name, hint in re.findall(r'\b([a-z\d-]+)\)\n[^;]*?hint="(.*?)"', script):
+            command = re.search(rf"^.*prepare_data.py .*=data/{name}/train.txt.*$", models, re.M)
+            if command is not None:
+                kept = re.findall(r"--(?!train|valid|test|output_dir)\S+", command[0])
+                self.assertEqual(hint.split(), kept, name)
 
     @parameterized.parameters(
         (["ptb"], "unknown corpus ptb; choose from enwik8, text8, wikitext-103, wikitext-2, lm1b"),

@@ -38,6 +38,31 @@ class QuickstartTest(absltest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertNotIn("3/6", done.stdout)
 
+    def test_a_log_file_holds_it_all(self):
+        """stdout and stderr may be one file, which nothing may open anew."""
+        python = self.folder / "python"
+        told = '{"bits_per_byte": 2.5}'
+        python.write_text(
+            f"#!/bin/sh\n[ $1 = -c ] && exec {sys.executable} \"$@\"\necho '{told}'\n"
+        )
+        python.chmod(0o755)
+        log = self.folder / "log"
+        with log.open("wb") as file:
+            done = subprocess.run(
+                ["bash", str(helpers.ROOT / "scripts/quickstart.sh"), "out"],
+                env=os.environ | {"QUICKSTART_PYTHON": str(python)},
+                cwd=self.folder,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                timeout=60,
+            )
+        self.assertEqual(done.returncode, 0)
+        lines = log.read_text().splitlines()
+        self.assertLen([line for line in lines if line.startswith("== ")], 7)
+        self.assertLen([line for line in lines if line.startswith("$ python scripts/evaluate")], 2)
+        self.assertEqual(lines.count(told), 5)
+        self.assertIn("bits per byte of the test split: 2.500 with memory, 2.500 without", lines)
+
     @pytest.mark.slow
     def test_goes_from_text_to_text_and_goes_on(self):
         few = ["--train_steps=20", "--set=train.warmup_steps=2", "--nojit"]
