@@ -1,11 +1,13 @@
 """The rows of the data suite about reading, and training that reads; see benchmark_data.py."""
 
 import dataclasses
+import itertools
 import time
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import benchmark_growth
 import timing
@@ -51,8 +53,7 @@ def reader_of(config: Config, data_dir: str) -> Batches:
 def check_rows(reader: Batches, content: str) -> None:
     """Refuses a reader whose first row does not go through the text from its beginning."""
     steps = min(_READS, reader.steps_per_epoch)
-    batches = reader.dataset().take(steps).as_numpy_iterator()
-    ids = np.concatenate([batch.ids[0] for batch in batches])
+    ids = np.concatenate([batch.ids[0] for batch in itertools.islice(reader.arrays(), steps)])
     if ids.astype(np.uint8).tobytes() != content[: len(ids)].encode():
         raise ValueError("row 0 must read the text from its beginning, which it does not")
 
@@ -75,7 +76,7 @@ class _Training:
         one_device = devices.make("one_device")
         self._step = step.make_train_step(self._model, adam, one_device, self._config)
         self._memory = self._model.initial_mems(config.train.batch_size)
-        self._batches, self._others = iter(reader.dataset()), iter(reader.dataset())
+        self._batches, self._others = reader.arrays(), reader.arrays()
         self._batch = next(self._batches)
         self._seconds: list[tuple[float, float]] = []
 
@@ -94,7 +95,7 @@ class _Training:
         self._seconds.append((there - start, time.perf_counter() - start))
 
     def _advance(self, batch: Batch) -> None:
-        metrics, self._memory = self._step(batch, self._memory)
+        metrics, self._memory = self._step(Batch(*map(tf.constant, batch)), self._memory)
         if metrics.skipped.numpy():  # waits until it is done
             raise ValueError("the loss of a step must be a number, got none")
 
@@ -109,7 +110,7 @@ class _Training:
 
 def read_all(config: Config, data_dir: str) -> None:
     """One epoch."""
-    for _ in reader_of(config, data_dir).dataset(epochs=1):
+    for _ in reader_of(config, data_dir).arrays(epochs=1):
         pass
 
 

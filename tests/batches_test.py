@@ -1,6 +1,7 @@
 """Batches read on, whatever the shards, the start or the workers; and what is refused."""
 
 import itertools
+import threading
 
 import numpy as np
 import tensorflow as tf
@@ -203,9 +204,8 @@ class EpochTest(parameterized.TestCase):
 
     def test_negative_start(self):
         read = open_batches(self, 11, 2)
-        for start in (read.arrays, read.dataset):
-            with self.assertRaisesRegex(ValueError, "start_step must be at least 0, got -1"):
-                start(-1)
+        with self.assertRaisesRegex(ValueError, "start_step must be at least 0, got -1"):
+            read.arrays(-1)
 
 
 class WorkersTest(parameterized.TestCase):
@@ -226,30 +226,29 @@ class WorkersTest(parameterized.TestCase):
             self.assertEqual(part.scored + part.dropped, num_tokens - 1)
 
 
-class DatasetTest(absltest.TestCase):
-    def test_is_the_arrays_with_static_shapes(self):
-        read = open_batches(self, 29, 3, num_shards=2, segment_len=4)
-        dataset = read.dataset(start_step=1, epochs=2)
-        self.assertEqual(
-            dataset.element_spec,
-            batches.Batch(
-                ids=tf.TensorSpec([3, 4], tf.int32),
-                targets=tf.TensorSpec([3, 4], tf.int32),
-                document_start=tf.TensorSpec([3, 4], tf.bool),
-                restart=tf.TensorSpec([], tf.bool),
-            ),
-        )
-        expected = as_lists(read.arrays(1, epochs=2))
-        self.assertEqual(as_lists(dataset), expected)
-        self.assertEqual(as_lists(dataset), expected)  # a second time
+class ArraysTest(absltest.TestCase):
+    def test_shapes_and_dtypes(self):
+        (*_, batch) = open_batches(self, 29, 3, segment_len=4).arrays(epochs=1)
+        found = [(part.dtype.name, part.shape) for part in batch]
+        segments = (3, 4)
+        expected = [("int32", segments), ("int32", segments), ("bool", segments), ("bool", ())]
+        self.assertEqual(found, expected)
 
     def test_error_names_the_file(self):
         read = open_batches(self, 29, 3, num_shards=2)
         path = next(iter(read.split_metadata.files("train")))
         with tf.io.TFRecordWriter(f"{read.data_dir}/{path}") as writer:
             writer.write(b"")
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, f"{path} must hold 15 tokens"):
-            list(read.dataset(epochs=1))
+        with self.assertRaisesRegex(ValueError, f"{path} must hold 15 tokens"):
+            list(read.arrays(epochs=1))
+
+    def test_closing_ends_the_threads_that_read(self):
+        before = set(threading.enumerate())
+        reading = open_batches(self, 29, 3, num_shards=2).arrays()
+        next(reading)
+        self.assertNotEqual(set(threading.enumerate()), before)
+        reading.close()
+        self.assertEqual(set(threading.enumerate()), before)
 
 
 class ErrorTest(parameterized.TestCase):

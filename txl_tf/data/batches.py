@@ -1,11 +1,10 @@
 """Batches of a prepared split: rows that read on from step to step."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent import futures
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from txl_tf.data import layouts, metadata, stream_reader
 
@@ -94,28 +93,15 @@ class Batches:
         self.scored = sum(block.scored for block in self._blocks)
         self.dropped = self.pairs - self.scored
 
-    def dataset(self, start_step: int = 0, epochs: int | None = None) -> tf.data.Dataset:
-        """The batches as tensors of static shape, prepared ahead of need.
+    def arrays(
+        self, start_step: int = 0, epochs: int | None = None
+    ) -> Generator[Batch, None, None]:
+        """Returns a generator of the batches, as NumPy arrays; `prefetch` reads them ahead of use.
 
         Args:
           start_step: the first step, counted from 0 through all epochs.
           epochs: where to stop, counted from step 0; None is never.
         """
-        _check_at_least(0, start_step=start_step)
-        segments = [None, len(self._rows), self.segment_len]
-        signature = Batch(
-            ids=tf.TensorSpec(segments, tf.int32),
-            targets=tf.TensorSpec(segments, tf.int32),
-            document_start=tf.TensorSpec(segments, tf.bool),
-            restart=tf.TensorSpec([None], tf.bool),
-        )
-        stacks = tf.data.Dataset.from_generator(
-            lambda: self._stacks(start_step, epochs), output_signature=signature
-        )
-        return stacks.unbatch().prefetch(tf.data.AUTOTUNE)
-
-    def arrays(self, start_step: int = 0, epochs: int | None = None) -> Iterator[Batch]:
-        """The same as NumPy arrays."""
         _check_at_least(0, start_step=start_step)
         stacks = self._stacks(start_step, epochs)
         return (Batch(*step) for stack in stacks for step in zip(*stack, strict=True))

@@ -1,11 +1,13 @@
 """The loss of a model on a split: nats, perplexity, bits per byte and per character."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.data import prefetch
 from txl_tf.inference import state as states
 from txl_tf.inference import totals as sums
 from txl_tf.inference.totals import Totals
@@ -84,16 +86,16 @@ class Evaluator:
         steps = batches.steps_per_epoch
         steps = steps if max_batches is None else min(steps, max_batches)
         state: Any = None
-        dataset = batches.dataset(epochs=1).take(steps)
-        for done, batch in enumerate(dataset.as_numpy_iterator(), start=1):
-            check_ids("ids", batch.ids, self._state.vocab_size)
-            check_ids("targets", batch.targets, self._state.vocab_size, ignored=-1)
-            if state is None or batch.restart:
-                state = self._initial(len(batch.ids))
-            nll, state = self._read(batch, state)
-            totals.add(nll, batch.targets)
-            if progress is not None:
-                progress(done, steps, totals)
+        with prefetch.prefetched(batches.arrays(epochs=1)) as read:
+            for done, batch in enumerate(itertools.islice(read, steps), start=1):
+                check_ids("ids", batch.ids, self._state.vocab_size)
+                check_ids("targets", batch.targets, self._state.vocab_size, ignored=-1)
+                if state is None or batch.restart:
+                    state = self._initial(len(batch.ids))
+                nll, state = self._read(batch, state)
+                totals.add(nll, batch.targets)
+                if progress is not None:
+                    progress(done, steps, totals)
         return _report(totals, batches)
 
     def _initial(self, num_rows):

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 from absl import logging
@@ -12,6 +12,7 @@ from absl import logging
 from txl_tf import kinds
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import POLICIES, Config, EvalConfig
+from txl_tf.data import prefetch
 from txl_tf.data.batches import Batch
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.models.transformer_xl import TransformerXL
@@ -176,16 +177,20 @@ class _Run:
             logging.info(note)
 
     def go_on(self, stop: signals.StopRequest) -> Result:
-        """Trains to the end, until `stop` has a name, or until nothing gets better.
+        """Trains to the end, until `stop` has a name, or until nothing gets better."""
+        done = int(self._optimizer.iterations.numpy())
+        with prefetch.prefetched(self._data.train.arrays(start_step=done)) as batches:
+            return self._train(batches, done, stop)
+
+    def _train(self, batches: Iterator[Batch], done: int, stop: signals.StopRequest) -> Result:
+        """As `go_on`, from step `done` on.
 
         What a line tells ends with each validation and checkpoint, so that a run that goes on from
         there tells of every step once.
         """
         train, journal = self._config.train, self._watch.journal
-        done = int(self._optimizer.iterations.numpy())
         nats = None
         is_enough = self._is_enough()
-        batches = iter(self._data.train.dataset(start_step=done))
         while not is_enough and done < train.train_steps:
             count = stride(done, train, self._profile_steps)
             with self._profile.step(done + 1):
@@ -220,7 +225,7 @@ class _Run:
         dealt = []
         for batch in batches:
             self._check_ids(batch)
-            dealt.append(self._distribution.deal(batch))
+            dealt.append(self._distribution.deal(Batch(*map(tf.constant, batch))))
         if len(dealt) == 1:
             metrics, self._memory = self._step(dealt[0], self._memory)
         else:
