@@ -388,6 +388,22 @@ class SentencePieceTest(parameterized.TestCase):
             )
             self.assertEqual(self.piece.decode(self.piece.encode(content)), content)
 
+    @parameterized.parameters(
+        "吾輩は猫である。名前はまだ無い。\nどこで生れたかとんと見当がつかぬ。",
+        "ฉันรักภาษาไทย\nน้ำใจ",
+        "a\tb\tc\nd\te\tf",
+    )
+    def test_text_without_a_space(self, content):
+        learner = tokenizers.SentencePieceTokenizer.start(
+            vocab_size=258 + len(set(content)), min_count=0
+        )
+        learner.add(learner.observe(text.Piece(f"{content}\n".encode() * 30)))
+        found = learner.finish()
+        for other in (content, " a  b \u2581 ", prepared.text(100)):
+            self.assertEqual(found.decode(found.encode(other)), other)
+        (space,) = found.encode(" ")
+        self.assertEqual(found.symbol(space), " ")
+
     def test_pieces_are_longer_than_bytes(self):
         content = prepared.text(3000, seed=1)
         self.assertLess(len(self.piece.encode(content)), len(content) / 1.5)

@@ -162,11 +162,14 @@ class SamplingLearner(tokenizer.Learner):
         import sentencepiece  # see above
 
         model = io.BytesIO()
+        # Text may have no space, as Chinese has, but a model without one would read it as U+2581.
+        has_space = any(" " in part or _SPACE in part for part in self._sample)
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=self._sentences(),
                 model_writer=model,
                 vocab_size=self.vocab_size,
+                required_chars="" if has_space else _SPACE,
                 **_TRAINER,
             )
         except RuntimeError as error:
