@@ -6,13 +6,12 @@ import keras
 import tensorflow as tf
 
 from txl_tf.config import from_dict
-from txl_tf.models import stack
+from txl_tf.models import scoring_model, stack
 from txl_tf.models.backbones import BACKBONES, name_of
-from txl_tf.ops import cluster_loss
 from txl_tf.ops.shapes import shape_of
 
 
-class Head(keras.Model):
+class Head(scoring_model.ScoringModel):
     """A backbone whose states a subclass makes scores of, in `scores_of`.
 
         scores = head(token_ids, lengths=lengths)
@@ -63,7 +62,7 @@ class Head(keras.Model):
         """
         scores = self(token_ids, **kwargs)
         stack.check_ids("targets", targets, scores.shape[-1], ignored=-1)
-        return _nats(scores, targets)
+        return scoring_model.nats_of(scores, targets)
 
     def auxiliary_loss(self):
         """The sum over the layers that route tokens of their losses in the last call, a scalar.
@@ -74,15 +73,6 @@ class Head(keras.Model):
         losses = self.losses
         routers = sum(block.feed_forward.ROUTES for block in self.backbone.blocks)
         return tf.add_n(losses) * (routers / len(losses)) if losses else tf.zeros([])
-
-    def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):  # called by fit and evaluate of Keras
-        if self._compile_loss is not None:
-            return super().compute_loss(x, y, y_pred, sample_weight, training)
-        real = stack.target_weights(y, sample_weight)
-        nats = tf.reduce_sum(_nats(y_pred, y) * real)
-        return tf.math.divide_no_nan(nats, tf.reduce_sum(real)) + self.auxiliary_loss()
 
     def get_config(self):
         own = {
@@ -96,11 +86,3 @@ class Head(keras.Model):
     def from_config(cls, config):
         kind = BACKBONES[config.pop("backbone")].CONFIG
         return cls(from_dict(kind, config.pop("config")), **config)
-
-
-def _nats(scores, targets):
-    """Cross entropy. [..., N] float32, [...] int, -1 where ignored -> [...] float32."""
-    targets = tf.cast(targets, tf.int32)
-    rows = tf.reshape(scores, [-1, scores.shape[-1]])
-    nats = cluster_loss.cross_entropy(rows, tf.reshape(targets, [-1]))
-    return tf.reshape(nats, tf.shape(targets))

@@ -127,19 +127,6 @@ def dropout_key(given, generator, batch):
     return dropouts.DropoutKey(seed, tf.range(batch))
 
 
-def target_weights(targets, sample_weight=None):
-    """How much each target counts, 0 where it is -1; as Keras gives weights, by row or by target.
-
-    Shapes: targets [B, ...] int, sample_weight [B] or [B, ...], or None -> [B, ...] float32.
-    """
-    real = tf.cast(targets >= 0, tf.float32)
-    if sample_weight is None:
-        return real
-    weight = tf.cast(sample_weight, tf.float32)
-    missing = len(real.shape) - len(weight.shape)
-    return real * tf.reshape(weight, [*shape_of(weight), *[1] * missing])
-
-
 def check_ids(name, ids, vocab_size, ignored=None):
     """Refuses ids outside the vocabulary where they are values, in no graph."""
     if tf.executing_eagerly() and not isinstance(ids, keras.KerasTensor):

@@ -12,6 +12,7 @@ from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.layers.position_table import PositionTable
 from txl_tf.layers.positions import POSITIONS
 from txl_tf.models import memory, stack
+from txl_tf.models.scoring_model import ScoringModel
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import masks, positions
 from txl_tf.ops.shapes import shape_of, smaller
@@ -20,7 +21,7 @@ _UNCHANGED: Any = object()
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class TransformerXL(keras.Model):
+class TransformerXL(ScoringModel):
     """Transformer-XL (Dai et al. 2019, arXiv 1901.02860) as a function of ids and memory.
 
         scores, mems = model(token_ids)                     # a fresh memory
@@ -342,21 +343,9 @@ class TransformerXL(keras.Model):
                 )
         return mems
 
-    def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):  # called by fit and evaluate of Keras
-        scores, _ = y_pred
-        if self._compile_loss is not None:
-            return super().compute_loss(x, y, scores, sample_weight, training)
-        real = stack.target_weights(y, sample_weight)
-        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=tf.maximum(tf.cast(y, tf.int32), 0), logits=scores
-        )
-        loss = tf.math.divide_no_nan(tf.reduce_sum(nats * real), tf.reduce_sum(real))
-        return loss + sum(self.losses) if self.losses else loss
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        return super().compute_metrics(x, y, y_pred[0], sample_weight)
+    def scores_in(self, outputs):
+        scores, _ = outputs
+        return scores
 
     def get_config(self):
         return super().get_config() | {"config": dataclasses.asdict(self.config)}

@@ -1,0 +1,87 @@
+"""Base class of models that score targets, as `fit` and `evaluate` of Keras see them."""
+
+import inspect
+
+import keras
+import tensorflow as tf
+
+from txl_tf.ops import cluster_loss
+from txl_tf.ops.shapes import shape_of
+
+
+class ScoringModel(keras.Model):
+    """Base class of models whose outputs are scores of targets, of which -1 is ignored.
+
+    In `fit` and `evaluate` an ignored target has no part in the loss, whether the model's own or
+    given to `compile`, nor in `metrics` and `weighted_metrics`: Keras losses get a mask, and Keras
+    metrics get sample weights of 0. A metric whose `update_state` has no `sample_weight` cannot
+    ignore anything by itself, and gets targets as they are, -1 among them.
+
+    Without a given loss, it is the mean nats of the real targets, by their sample weights, plus
+    auxiliary losses. A given loss is a mean over the real targets, as Keras does with masks.
+    """
+
+    def scores_in(self, outputs):
+        """The scores among the outputs of a call. -> [B, ..., N] float32."""
+        return outputs
+
+    def auxiliary_loss(self):
+        """The sum of the losses that layers added in the last call, a scalar."""
+        return tf.add_n(self.losses) if self.losses else tf.zeros([])
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        scores = self.scores_in(y_pred)
+        weights = None if sample_weight is None else target_weights(y, sample_weight)
+        if self._compile_loss is not None:
+            masked = tf.identity(scores)
+            masked._keras_mask = y >= 0
+            return super().compute_loss(x, _labels(y), masked, weights, training)
+        real = target_weights(y) if weights is None else weights
+        nats = tf.reduce_sum(nats_of(scores, tf.maximum(y, -1)) * real)
+        return tf.math.divide_no_nan(nats, tf.reduce_sum(real)) + self.auxiliary_loss()
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        compiled = self._compile_metrics
+        if compiled is not None:
+            scores, labels = self.scores_in(y_pred), _labels(y)
+            if not compiled.built:
+                compiled.build(labels, scores)
+            for lists, weights in (
+                (compiled._flat_metrics, target_weights(y)),
+                (compiled._flat_weighted_metrics, target_weights(y, sample_weight)),
+            ):
+                for metric in (m for each in lists if each for m in each.metrics):
+                    if "sample_weight" in inspect.signature(metric.update_state).parameters:
+                        metric.update_state(labels, scores, sample_weight=weights)
+                    else:
+                        metric.update_state(y, scores)
+        return self.get_metrics_result()
+
+
+def nats_of(scores, targets):
+    """Cross entropy, 0.0 where the target is -1.
+
+    Shapes: scores [..., N] float32, targets [...] int -> [...] float32.
+    """
+    targets = tf.cast(targets, tf.int32)
+    rows = tf.reshape(scores, [-1, scores.shape[-1]])
+    nats = cluster_loss.cross_entropy(rows, tf.reshape(targets, [-1]))
+    return tf.reshape(nats, tf.shape(targets))
+
+
+def target_weights(targets, sample_weight=None):
+    """How much each target counts, 0 where it is -1; as Keras gives weights, by row or by target.
+
+    Shapes: targets [B, ...] int, sample_weight [B] or [B, ...], or None -> [B, ...] float32.
+    """
+    real = tf.cast(targets >= 0, tf.float32)
+    if sample_weight is None:
+        return real
+    weight = tf.cast(sample_weight, tf.float32)
+    missing = len(real.shape) - len(weight.shape)
+    return real * tf.reshape(weight, [*shape_of(weight), *[1] * missing])
+
+
+def _labels(targets):
+    """Targets that every loss and metric of Keras takes: 0 in place of -1."""
+    return tf.maximum(targets, 0)
