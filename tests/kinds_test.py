@@ -9,6 +9,27 @@ from txl_tf import kinds
 from txl_tf.attention import ATTENTION
 from txl_tf.feed_forward import FEED_FORWARD
 
+# Of each kind, every option with a value that is not its default.
+SETTINGS = {
+    kinds.Kind: {},
+    kinds.TopK: dict(k=3),
+    kinds.Local: dict(window=3, dilations=(1, 2), block=4, k=5),
+    kinds.Longformer: dict(window=3, dilations=(1, 2), block=4, max_global_tokens=5),
+    kinds.BigBird: dict(block=4, random=1, seed=2, table=(((1,), (2,)),)),
+    kinds.DenseNet: dict(activation="gelu"),
+    kinds.Switch: dict(
+        experts=3,
+        capacity_factor=1.5,
+        eval_capacity_factor=2.5,
+        group="batch",
+        jitter=0.02,
+        balance_loss=0.03,
+        z_loss=0.04,
+        expert_dropout=0.05,
+        dispatch="einsum",
+    ),
+}
+
 
 class TablesTest(parameterized.TestCase):
     @parameterized.parameters((kinds.ATTENTION, ATTENTION), (kinds.FEED_FORWARD, FEED_FORWARD))
@@ -17,6 +38,35 @@ class TablesTest(parameterized.TestCase):
         for name, layer in layers.items():
             options = [field.name for field in dataclasses.fields(declared[name])]
             self.assertCountEqual(layer.OPTIONS, options, name)
+
+    @parameterized.parameters(
+        (kinds.ATTENTION, ATTENTION, {}),
+        (kinds.FEED_FORWARD, FEED_FORWARD, dict(d_model=8, d_inner=16)),
+    )
+    def test_defaults_are_the_same_and_other_values_arrive(self, declared, layers, sizes):
+        """`kinds` tells how far a layer reaches: it has to speak of the layer that is made."""
+        for name, kind in declared.items():
+            options = [field.name for field in dataclasses.fields(kind)]
+            settings = SETTINGS[kind]
+            needed = {
+                field.name: 2
+                for field in dataclasses.fields(kind)
+                if field.default is dataclasses.MISSING
+            }
+            for option in needed:  # what has no default in one has none in the other
+                others = {key: value for key, value in needed.items() if key != option}
+                with self.assertRaisesRegex(TypeError, option):
+                    layers[name](**sizes, **others)
+            self.assertLen(settings, len(options), name)
+            for setting in (needed, needed | settings):
+                layer, rules = layers[name](**sizes, **setting), kind(**setting)
+                for option in options:
+                    value = getattr(rules, option)
+                    self.assertEqual(getattr(layer, option), value, f"{name}({option})")
+                    self.assertEqual(layer.get_config()[option], value, f"{name}({option})")
+            for option, value in settings.items():
+                default = getattr(kind(**needed), option)
+                self.assertNotEqual(value, default, f"{name}({option}) must not be the default")
 
 
 class RulesTest(parameterized.TestCase):

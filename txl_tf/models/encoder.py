@@ -10,7 +10,7 @@ from txl_tf.config import from_dict
 from txl_tf.encoder_config import EncoderConfig
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.positions import POSITIONS
-from txl_tf.models import stack
+from txl_tf.models import named_inputs, stack
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import masks, positions
 from txl_tf.ops.shapes import shape_of
@@ -20,7 +20,8 @@ from txl_tf.ops.shapes import shape_of
 class Encoder(keras.Model):
     """What Transformer-XL's blocks make of a text that is read whole.
 
-        states = encoder(token_ids)
+        states = encoder(token_ids, lengths=lengths)
+        states = encoder.predict({"token_ids": token_ids, "lengths": lengths})
 
     Positions are relative as in Transformer-XL (arXiv 1901.02860), with distances below 0 to later
     tokens, or absolute; attention of each layer is that of its spec, at the cost of that.
@@ -66,6 +67,7 @@ class Encoder(keras.Model):
     def build(self, input_shape=None):
         stack.build((self.embedding, self.biases, *self.blocks), self.config.d_model)
 
+    @named_inputs.takes_dict
     def call(self, token_ids, lengths=None, global_tokens=None, dropout_key=None, training=False):
         config = self.config
         stack.check_ids("token_ids", token_ids, config.vocab_size)

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.config import from_dict
-from txl_tf.models import scoring_model, stack
+from txl_tf.models import named_inputs, scoring_model, stack
 from txl_tf.models.backbones import BACKBONES, name_of
 from txl_tf.ops.shapes import shape_of
 
@@ -16,6 +16,7 @@ class Head(scoring_model.ScoringModel):
 
         scores = head(token_ids, lengths=lengths)
         nats = head.nll(token_ids, targets, lengths=lengths)
+        head.fit({"token_ids": token_ids, "lengths": lengths}, targets)  # also predict, evaluate
 
     Shapes:
       token_ids: [B, T] int32. T is static with a causal backbone, also inside a graph.
@@ -39,6 +40,7 @@ class Head(scoring_model.ScoringModel):
         self.backbone = self._reader.model
         self.seed_generator = keras.random.SeedGenerator()
 
+    @named_inputs.takes_dict
     def call(self, token_ids, lengths=None, global_tokens=None, dropout_key=None, training=False):
         stack.check_ids("token_ids", token_ids, self.config.vocab_size)
         token_ids = tf.cast(token_ids, tf.int32)
@@ -52,17 +54,17 @@ class Head(scoring_model.ScoringModel):
         """Scores, from the backbone's states. [B, T, D], [B] -> [B, ..., N] float32."""
         raise NotImplementedError
 
-    def nll(self, token_ids, targets, **kwargs):
-        """Nats of each target, 0.0 where it is -1; float32, of the shape of targets.
+    def nll(self, token_ids, targets, lengths=None, **kwargs):
+        """Nats of each target, 0.0 where it is -1 or beyond lengths; float32, shaped as targets.
 
         Further arguments are those of a call.
 
         Raises:
           ValueError: called eagerly with a target that has no score, -1 excepted.
         """
-        scores = self(token_ids, **kwargs)
+        scores = self(token_ids, lengths=lengths, **kwargs)
         stack.check_ids("targets", targets, scores.shape[-1], ignored=-1)
-        return scoring_model.nats_of(scores, targets)
+        return scoring_model.nats_of(scores, scoring_model.within(targets, lengths))
 
     def auxiliary_loss(self):
         """The sum over the layers that route tokens of their losses in the last call, a scalar.

@@ -69,6 +69,12 @@ def in_order(ring, slots):
     return KeyValues(keys, values, ring.length)
 
 
+def as_memory(mems):
+    """A `Memory` of what Keras makes of one where a saved graph is loaded: lists of its parts."""
+    states, length = mems
+    return Memory(tuple(states), length)
+
+
 def initial(batch_size, num_layers, mem_len, d_model, dtype, attend_to_zeros=False):
     """A memory of nothing; with `attend_to_zeros`, of M zero states that count as real."""
     states = tuple(tf.zeros([batch_size, mem_len, d_model], dtype) for _ in range(num_layers))

@@ -1,21 +1,23 @@
 """Base class of models that score targets, as `fit` and `evaluate` of Keras see them."""
 
 import inspect
+from collections.abc import Mapping
 
 import keras
 import tensorflow as tf
 
-from txl_tf.ops import cluster_loss
+from txl_tf.ops import cluster_loss, masks
 from txl_tf.ops.shapes import shape_of
 
 
 class ScoringModel(keras.Model):
     """Base class of models whose outputs are scores of targets, of which -1 is ignored.
 
-    In `fit` and `evaluate` an ignored target has no part in the loss, whether the model's own or
-    given to `compile`, nor in `metrics` and `weighted_metrics`: Keras losses get a mask, and Keras
-    metrics get sample weights of 0. A metric whose `update_state` has no `sample_weight` cannot
-    ignore anything by itself, and gets targets as they are, -1 among them.
+    So are targets of tokens beyond `lengths`, where the inputs have them. In `fit` and `evaluate`
+    an ignored target has no part in the loss, whether the model's own or given to `compile`, nor in
+    `metrics` and `weighted_metrics`: Keras losses get a mask, and Keras metrics get sample weights
+    of 0. A metric whose `update_state` has no `sample_weight` cannot ignore anything by itself, and
+    gets targets as they are, -1 among them.
 
     Without a given loss, it is the mean nats of the real targets, by their sample weights, plus
     auxiliary losses. A given loss is a mean over the real targets, as Keras does with masks.
@@ -30,7 +32,7 @@ class ScoringModel(keras.Model):
         return tf.add_n(self.losses) if self.losses else tf.zeros([])
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        scores = self.scores_in(y_pred)
+        scores, y = self.scores_in(y_pred), _within_lengths(y, x)
         weights = None if sample_weight is None else target_weights(y, sample_weight)
         if self._compile_loss is not None:
             masked = tf.identity(scores)
@@ -43,6 +45,7 @@ class ScoringModel(keras.Model):
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         compiled = self._compile_metrics
         if compiled is not None:
+            y = _within_lengths(y, x)
             scores, labels = self.scores_in(y_pred), _labels(y)
             if not compiled.built:
                 compiled.build(labels, scores)
@@ -56,6 +59,17 @@ class ScoringModel(keras.Model):
                     else:
                         metric.update_state(y, scores)
         return self.get_metrics_result()
+
+
+def within(targets, lengths):
+    """Targets of tokens, -1 beyond lengths; those of whole texts as they are.
+
+    Shapes: targets [B, T] or [B] int, lengths [B] int or None -> as targets.
+    """
+    if lengths is None or len(targets.shape) < 2:
+        return targets
+    real = masks.real_tokens(tf.cast(lengths, tf.int32), shape_of(targets)[1])
+    return tf.where(real, targets, tf.constant(-1, targets.dtype))
 
 
 def nats_of(scores, targets):
@@ -85,3 +99,8 @@ def target_weights(targets, sample_weight=None):
 def _labels(targets):
     """Targets that every loss and metric of Keras takes: 0 in place of -1."""
     return tf.maximum(targets, 0)
+
+
+def _within_lengths(targets, inputs):
+    """`within` the lengths that a model was called with, if any."""
+    return within(targets, inputs.get("lengths") if isinstance(inputs, Mapping) else None)

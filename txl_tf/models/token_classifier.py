@@ -10,8 +10,8 @@ from txl_tf.models.labels import label_layer
 class TokenClassifier(Head):
     """Scores of labels for each token; with a causal backbone, of what it has seen by then.
 
-    Shapes: those of `Head`; scores are [B, T, num_labels], targets [B, T], -1 where ignored, as
-    they have to be beyond lengths.
+    Shapes: those of `Head`; scores are [B, T, num_labels], targets [B, T], -1 where ignored;
+    beyond lengths all are.
 
     Args:
       config, segment_len: see `Head`.

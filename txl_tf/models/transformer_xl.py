@@ -11,8 +11,7 @@ from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.layers.position_table import PositionTable
 from txl_tf.layers.positions import POSITIONS
-from txl_tf.models import memory, stack
-from txl_tf.models.scoring_model import ScoringModel
+from txl_tf.models import memory, named_inputs, scoring_model, stack
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import masks, positions
 from txl_tf.ops.shapes import shape_of, smaller
@@ -21,12 +20,13 @@ _UNCHANGED: Any = object()
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class TransformerXL(ScoringModel):
+class TransformerXL(scoring_model.ScoringModel):
     """Transformer-XL (Dai et al. 2019, arXiv 1901.02860) as a function of ids and memory.
 
         scores, mems = model(token_ids)                     # a fresh memory
         scores, mems = model(next_ids, mems)                # reads on
         nll, mems = model.nll(token_ids, targets, mems)     # the loss; cheap with cut-offs
+        model.fit({"token_ids": ids, "lengths": lengths}, targets)  # also predict, evaluate
 
     Nothing is kept inside: memory goes in and comes out, and no gradient flows through it. A built
     model takes any batch size and any segment length.
@@ -113,6 +113,7 @@ class TransformerXL(ScoringModel):
         shared = (self.embedding, self.biases, self.softmax)
         stack.build((*shared, *self.blocks, *self.position_tables), self.config.d_model)
 
+    @named_inputs.takes_dict
     def call(
         self,
         token_ids,
@@ -177,10 +178,7 @@ class TransformerXL(ScoringModel):
 
     def nll_of(self, hidden, targets, lengths=None):
         """Nats of targets, from the output of the last layer; see `nll`. -> [B, T] float32."""
-        targets = tf.cast(targets, tf.int32)
-        if lengths is not None:
-            real = masks.real_tokens(lengths, shape_of(targets)[1])
-            targets = tf.where(real, targets, -1)
+        targets = scoring_model.within(tf.cast(targets, tf.int32), lengths)
         tables, projections = self.embedding.tables, self.embedding.projections
         return self.softmax(hidden, tables, projections, targets=targets)
 
@@ -274,6 +272,7 @@ class TransformerXL(ScoringModel):
     def reset(self, mems, rows):
         """Gives the rows where `rows` ([B] bool) is true exactly `initial_mems`."""
         rows = tf.convert_to_tensor(rows, tf.bool)
+        mems = memory.as_memory(mems)
         return memory.reset(mems, rows, self.initial_mems(shape_of(mems.length)[0]))
 
     def with_lengths(
@@ -292,6 +291,7 @@ class TransformerXL(ScoringModel):
         config = self.config
         stack.check_ids("token_ids", token_ids, config.vocab_size)
         token_ids = tf.cast(token_ids, tf.int32)
+        lengths = None if lengths is None else tf.cast(lengths, tf.int32)
         batch, num_tokens = shape_of(token_ids)
         # Nothing remembered: its slots would be masked, so the blocks need not even compute them.
         blank = mems is None and not config.attend_to_initial_zeros
@@ -329,7 +329,7 @@ class TransformerXL(ScoringModel):
         )
 
     def _check_mems(self, mems):
-        config = self.config
+        config, mems = self.config, memory.as_memory(mems)
         if len(mems.states) != config.num_layers:
             raise ValueError(
                 f"mems must hold a state for each of {config.num_layers} layers, "
