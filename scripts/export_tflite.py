@@ -36,8 +36,6 @@ _COMPARED = flags.DEFINE_integer(
 )
 model_flags.define({"segment_len": "eval.segment_len"})
 
-_KNOWN = 0.99  # part of the symbols that must be in the vocabulary for text not of the user's
-
 
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
@@ -104,7 +102,7 @@ def _builtin(loaded: Loaded, compared: int) -> samples.Sample | None:
         found = samples.of_text(loaded.tokenizer, sources, compared)
     except ValueError:  # a symbol is unknown, and the tokenizer takes that for an error
         found = None
-    if found is None or found.unknown > (1 - _KNOWN) * len(found.ids):
+    if found is None or not found.size.is_mostly_known:
         logging.warning("nothing is compared: the vocabulary wants --data_dir or --text")
         return None
     return dataclasses.replace(found, name="documentation of Python")
@@ -127,13 +125,17 @@ def _log(found: agreement.Agreement) -> None:
         found.largest_difference,
         found.text,
     )
-    if found.bits_per_character is not None and found.float_bits_per_character is not None:
-        change = found.bits_per_character / found.float_bits_per_character - 1
+    logging.info(
+        "nats_per_token=%.4f float_nats_per_token=%.4f change=%+.3f%%",
+        found.nats_per_token,
+        found.float_nats_per_token,
+        100 * (found.nats_per_token / found.float_nats_per_token - 1),
+    )
+    if found.bits_unavailable is None:
         logging.info(
-            "bits_per_character=%.4f float_bits_per_character=%.4f change=%+.3f%%",
+            "bits_per_character=%.4f float_bits_per_character=%.4f",
             found.bits_per_character,
             found.float_bits_per_character,
-            100 * change,
         )
 
 

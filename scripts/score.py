@@ -5,18 +5,21 @@
     python scripts/score.py --tflite=NAME.tflite --input=FILE
 
 Prints one JSON object a text: {tokens, log_probs (natural logarithms, the first null), num_tokens,
-unknown, nats, perplexity, bits_per_byte, bits_per_character}. A file is one text; with --per_line
-each line is one, without its line end, and has the line's place in the output. Files of any size,
-plain or compressed, will do: with --summary, which leaves out tokens and log_probs, memory does not
-grow. With --tflite a model of export_tflite scores, as it would on a device.
+unknown, nats, perplexity, bits_per_byte, bits_per_character, bits_unavailable: the reason where
+bits are null}. A file is one text; with --per_line each line is one, and has the line's place in
+the output: without its line end, which counts only where the tokenizer marks it (word: <eos>).
+Files and lines of any size, plain or compressed, will do (lines above 256 KiB are read in pieces):
+with --summary, which leaves out tokens and log_probs, memory does not grow. With --tflite a model
+of export_tflite scores, as it would on a device.
 """
 
 import json
 import sys
+from collections.abc import Iterator
 
 import program  # first: it quiets TensorFlow, which the others import
 
-from absl import app, flags
+from absl import app, flags, logging
 
 import model_flags
 from pace import Pace
@@ -46,12 +49,23 @@ def main(argv: list[str]) -> None:
     with replacing, text.Reader(source) as reader:
         scorer.progress = _progress(reader, source.size)
         if _PER_LINE.value:
-            scores = scorer.score_each(scoring.lines(reader.pieces()), summary=_SUMMARY.value)
+            scores = scorer.score_each(_lines(reader), summary=_SUMMARY.value)
         else:
             whole = scorer.score_pieces(reader.pieces(), summary=_SUMMARY.value, name=source.name)
             scores = iter([whole])
         for found in scores:
             print(json.dumps(found.to_dict()))
+
+
+def _lines(reader: text.Reader) -> Iterator[text.Piece]:
+    for piece in scoring.lines(reader.pieces()):
+        if piece.starts_line and not piece.complete:
+            advice = "" if _SUMMARY.value else "; its answer takes memory, but for --summary"
+            logging.warning(
+                "%s: the line at byte %d is longer than %d bytes and is read in pieces%s",
+                *(reader.name, piece.offset, scoring.LONGEST_LINE, advice),
+            )
+        yield piece
 
 
 def _scorer() -> scoring.TextScorer:

@@ -1,17 +1,21 @@
 """Tests of export/agreement.py."""
 
+import dataclasses
+
 import numpy as np
 from absl.testing import absltest, parameterized
 
 import edge_test
 import helpers
+from txl_tf.data.text_size import TextSize
 from txl_tf.export import agreement, edge, samples
 from txl_tf.models.transformer_xl import TransformerXL
 
 
 def sample(count, vocab_size=11, seed=0):
     ids = helpers.draw_ids(count, vocab_size=vocab_size, seed=seed)
-    return samples.Sample(name="noise", ids=ids, unknown=0, tokens=count, characters=2 * count)
+    size = TextSize(tokens=count, bytes=2 * count, characters=2 * count)
+    return samples.Sample(name="noise", ids=ids, size=size)
 
 
 class AgreementTest(parameterized.TestCase):
@@ -40,6 +44,13 @@ class AgreementTest(parameterized.TestCase):
         few = agreement.measure(model, found, held_out.part(0, 5))
         expected = nll.numpy().mean() / np.log(2) / 2  # two characters a token
         self.assertAlmostEqual(few.bits_per_character, expected, delta=1e-4)
+        self.assertAlmostEqual(few.nats_per_token, nll.numpy().mean(), delta=1e-4)
+        lossy = dataclasses.replace(held_out, size=held_out.size._replace(unknown=7)).part(0, 5)
+        unsure = agreement.measure(model, found, lossy)
+        self.assertIsNone(unsure.bits_per_character)
+        self.assertIsNone(unsure.float_bits_per_character)
+        self.assertStartsWith(unsure.bits_unavailable, "7 of 101 tokens stand for symbols")
+        self.assertEqual(unsure.nats_per_token, few.nats_per_token)
         differing = agreement.measure(other, found, held_out)
         self.assertLess(differing.top1_agreement, 0.6)
         self.assertAlmostEqual(differing.bits_per_character, same.bits_per_character)

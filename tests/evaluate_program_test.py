@@ -17,10 +17,12 @@ FIELDS = [
     "split",
     "targets",
     "scored",
+    "unknown",
     "nats_per_token",
     "perplexity",
     "bits_per_byte",
     "bits_per_character",
+    "bits_unavailable",
 ]
 
 

@@ -74,6 +74,22 @@ class EvaluateTest(parameterized.TestCase):
         found = evaluate.evaluate(make_model(), batches)
         self.assertEqual((found.targets, found.scored), (size - 1, scored))
 
+    def test_unknown_symbols_leave_no_bits(self):
+        tokens = helpers.draw_ids(11)
+        known = self.batches(tokens, 1, bytes=22, characters=11)
+        found = evaluate.evaluate(make_model(), known)
+        bits = found.nats_per_token / math.log(2)
+        self.assertAlmostEqual(found.bits_per_byte, bits / 2)
+        self.assertAlmostEqual(found.bits_per_character, bits)
+        self.assertEqual((found.unknown, found.bits_unavailable), (0, None))
+        with self.assertLogs(level="WARNING") as logs:
+            lossy = self.batches(tokens, 1, bytes=22, characters=11, unknown=3)
+        self.assertIn("split 'train': 3 of 11 tokens (27.3%) stand for symbols", logs.output[0])
+        unsure = evaluate.evaluate(make_model(), lossy).to_dict()
+        self.assertEqual((unsure["unknown"], unsure["perplexity"]), (3, found.perplexity))
+        self.assertEqual([unsure["bits_per_byte"], unsure["bits_per_character"]], [None, None])
+        self.assertStartsWith(unsure["bits_unavailable"], "3 of 11 tokens stand for symbols")
+
     def test_one_batch(self):  # AC13
         model, tokens = make_model(), helpers.draw_ids(5)
         found = evaluate.evaluate(model, self.batches(tokens, 1))

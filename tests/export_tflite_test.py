@@ -17,6 +17,7 @@ import quick_training
 from txl_tf import presets
 from txl_tf.config import Config, override_all
 from txl_tf.data import text, tokenizers
+from txl_tf.data.text_size import TextSize
 from txl_tf.export import agreement, edge, flatbuffer, quantization, samples, tflite
 from txl_tf.export.saved_model import export_saved_model
 from txl_tf.models.transformer_xl import TransformerXL
@@ -27,7 +28,8 @@ WIDE = dict(vocab_size=300, d_model=64, d_inner=128, head_dim=32)  # weights wor
 
 def sample(count, vocab_size=11, seed=0):
     ids = helpers.draw_ids(count, vocab_size=vocab_size, seed=seed)
-    return samples.Sample(name="noise", ids=ids, unknown=0, tokens=count, characters=2 * count)
+    size = TextSize(tokens=count, bytes=2 * count, characters=2 * count)
+    return samples.Sample(name="noise", ids=ids, size=size)
 
 
 def byte_config(**changes):

@@ -9,6 +9,7 @@ from absl.testing import absltest, parameterized
 import helpers
 import run_files
 from txl_tf.config import TrainConfig
+from txl_tf.data.text_size import TextSize
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.training.journal import Journal, NonFiniteError
 from txl_tf.training.metrics_file import MetricsFile
@@ -28,9 +29,11 @@ class JournalTest(parameterized.TestCase):
         self.now = 100.0
         self.enter_context(absltest.mock.patch("time.monotonic", side_effect=lambda: self.now))
 
-    def journal(self, tokenizer="byte", train_steps=20, **changes):
+    def journal(self, unit="byte", unknown=0, train_steps=20, **changes):
         config = TrainConfig(train_steps=train_steps, **changes)
-        return Journal(config, tokenizer, [Summaries(str(self.path)), MetricsFile(str(self.path))])
+        size = TextSize(tokens=40, bytes=40, characters=40, unknown=unknown)
+        records = [Summaries(str(self.path)), MetricsFile(str(self.path))]
+        return Journal(config, unit, size, records)
 
     def told(self, function, *args):
         with self.assertLogs(level="INFO") as logs:
@@ -72,13 +75,13 @@ class JournalTest(parameterized.TestCase):
         self.assertAlmostEqual(journal.tell(2), 1.25)
 
     @parameterized.parameters(
-        ("byte", "bits_per_byte=1.443"),
-        ("char", "bits_per_character=1.443"),
-        ("word", "perplexity=2.718"),
-        ("sentencepiece", "perplexity=2.718"),
+        ("byte", 0, "bits_per_byte=1.443"),
+        ("character", 0, "bits_per_character=1.443"),
+        ("character", 1, "perplexity=2.718"),
+        (None, 0, "perplexity=2.718"),
     )
-    def test_a_loss_is_told_as_usual_for_its_tokens(self, tokenizer, expected):
-        journal = self.journal(tokenizer)
+    def test_a_loss_is_told_as_usual_for_its_tokens(self, unit, unknown, expected):
+        journal = self.journal(unit, unknown)
         journal.note(1, metrics(1.0))
         self.assertIn(expected, self.told(journal.tell, 1)[0])
 
@@ -133,11 +136,13 @@ class JournalTest(parameterized.TestCase):
             split="valid",
             targets=9,
             scored=9,
+            unknown=0,
             nats=27.0,
             nats_per_token=3.0,
             perplexity=math.exp(3),
-            bits_per_byte=None,
+            bits_per_byte=3 / math.log(2),
             bits_per_character=None,
+            bits_unavailable=None,
         )
         line, _ = self.told(journal.tell_validation, 1, valid)
         self.assertEqual(line, "step=1 valid: nats=3 bits_per_byte=4.328 scored=9")

@@ -7,6 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from absl import logging
 from absl.testing import absltest, parameterized
 
 import helpers
@@ -51,7 +52,7 @@ class ResultTest(PrepareCase):
         self.assertEqual(made.tokenizer["kind"], "word")
         self.assertEqual(made.tokenizer["options"]["end_of_line"], "eos")
         self.assertEqual((made.vocab_size, split.tokens, split.shards), (6, 8, (8,)))
-        self.assertEqual((split.bytes, split.characters, split.unknown), (10, 9, 0))
+        self.assertEqual((split.bytes, split.characters, split.unknown), (11, 10, 0))
         self.assertEqual((split.documents, split.streams), (2, (8,)))
         self.assertEqual([source.name for source in split.sources], ["0.txt", "1.txt"])
         self.assertEqual(split.sources[1].bytes, os.path.getsize(self.folder / "1.txt"))
@@ -67,7 +68,7 @@ class ResultTest(PrepareCase):
         made, _ = prepare.prepare(sources, self.out, Recipe(tokenizer="word"))
         self.assertEqual(list(made.splits), ["train", "valid", "test"])
         self.assertEqual(self.words("valid"), "a <unk> <eos>")
-        self.assertEqual([s.unknown for s in made.splits.values()], [1, 1, 2])
+        self.assertEqual([s.unknown for s in made.splits.values()], [0, 1, 2])
         everything = Recipe(tokenizer="word", vocab_from="all")
         made, status = prepare.prepare(sources, self.out, everything)
         self.assertEqual((status, made.split("test").unknown), ("rebuilt", 0))
@@ -81,9 +82,22 @@ class ResultTest(PrepareCase):
             (dict(tokenizer="char", options=dict(drop_newlines=True)), (3, 2)),
             (dict(tokenizer="word"), (6, 5)),
             (dict(tokenizer="word", options=dict(blank_lines="drop")), (5, 4)),
+            (dict(tokenizer="word", options=dict(end_of_line="none")), (4, 3)),
         ):
             split = self.prepare(content, **fields).metadata.split("train")
             self.assertEqual((split.bytes, split.characters), expected, fields)
+
+    def test_many_unknown_words_are_told(self):
+        content = " ".join(["a"] * 100 + [f"w{i}" for i in range(800)])
+        for min_count, unknown in ((0, 0), (2, 800)):
+            with self.assertLogs(level="WARNING") as logs:
+                logging.warning("first")
+                made, _ = self.prepare(content, tokenizer="word", min_count=min_count)
+            split = made.split("train")
+            self.assertEqual((split.tokens, split.unknown), (901, unknown))
+            told = [line for line in logs.output if "symbols outside the vocabulary" in line]
+            self.assertLen(told, int(unknown > 0))
+        self.assertIn("train: 800 of 901 tokens (88.8%) stand for", told[0])
 
     @parameterized.parameters(
         ("file", "none", [0, 7]), ("line", "none", [0, 2, 3, 5, 7, 9]), ("none", "none", [0])
@@ -295,7 +309,7 @@ class ShuffleTest(PrepareCase):
         self.assertEqual(self.words(), " ".join(expected))
         split = made.split("train")
         self.assertEqual((split.streams, split.tokens), ((18,) * 4, 72))
-        self.assertEqual(split.bytes, 2 * sum(len(content) for content in contents))
+        self.assertEqual(split.bytes, 2 * sum(len(content) + 1 for content in contents))
         self.assertEqual(prepared.stream(self.out)[1], list(range(0, 72, 2)))
 
     @parameterized.parameters(("file", [0, 18, 36, 54]), ("none", [0]))

@@ -91,6 +91,7 @@ class OneTextTest(parameterized.TestCase):
                 "perplexity": None,
                 "bits_per_byte": None,
                 "bits_per_character": None,
+                "bits_unavailable": "no token was scored",
             },
         )
 
@@ -117,6 +118,19 @@ class VocabularyTest(parameterized.TestCase):
         found = self.scorer(self.words()).score("a q b\nb")
         self.assertEqual(found.tokens, ("a", "<unk>", "b", "<eos>", "b", "<eos>"))
         self.assertEqual((found.num_tokens, found.unknown), (6, 1))
+        self.assertIsNone(found.bits_per_byte)
+        self.assertIsNone(found.bits_per_character)
+        self.assertStartsWith(found.bits_unavailable, "1 of 6 tokens stand for symbols outside")
+        self.assertGreater(found.perplexity, 1)
+
+    @parameterized.parameters(("a b", 4), ("a \t b", 4), ("a <unk>", 8))
+    def test_a_line_counts_what_its_tokens_give_back(self, line, size):
+        """With the end of the line, which is a token, and one space between two words."""
+        (found,) = self.scorer(self.words()).score_each([texts.Piece(line.encode())])
+        self.assertEqual(found.num_tokens, 3)
+        expected = found.nats / 2 / math.log(2) * 3 / size
+        self.assertAlmostEqual(found.bits_per_byte, expected)
+        self.assertAlmostEqual(found.bits_per_character, expected)
 
     def test_unknown_words_are_refused(self):
         with self.assertRaisesRegex(ValueError, "symbols of the vocabulary, got 'q'"):
@@ -178,6 +192,38 @@ class ManyTextsTest(parameterized.TestCase):
         expected = [(b"ab", 0), (b"cd", 3), (b"", 6), (b"e\r", 7), (b"f", 10)]
         self.assertEqual(found, expected)
         self.assertEmpty(list(scoring.lines([])))
+
+    def test_a_long_line_comes_in_pieces(self):
+        pieces = [texts.Piece(data, "f") for data in (b"a\nbcd", b"e", b"fgh", b"\ni", b"jkl\nm")]
+        found = [(p.data, p.offset, p.starts_line, p.complete) for p in scoring.lines(pieces, 3)]
+        expected = [
+            (b"a", 0, True, True),
+            (b"bcde", 2, True, False),
+            (b"fgh", 6, False, True),
+            (b"ijkl", 10, True, True),
+            (b"m", 15, True, True),
+        ]
+        self.assertEqual(found, expected)
+        *_, long, last = scoring.lines(pieces[:2], 3)
+        self.assertEqual((long.data, long.complete), (b"bcde", False))
+        self.assertEqual((last.data, last.starts_line, last.complete), (b"", False, True))
+
+    def test_a_long_line_is_scored_as_a_text(self):
+        """Among short ones, and for a tokenizer that ends lines; blank ones have no tokens."""
+        vocabulary = Vocabulary(["<eos>", "a", "b", "<unk>"])
+        words = tokenizers.WordTokenizer(vocabulary=vocabulary)
+        scorer = Scorer(make_model(4), words, batch_size=2, segment_len=4)
+        content = "a b\n" + "a b b " * 9 + "\nb\n" + " " * 40 + "\n" + "b a " * 9
+        pieces = list(texts.Reader(texts.Source.from_text("t", content)).pieces(16))
+        for summary in (False, True):
+            found = list(scorer.score_each(scoring.lines(pieces, 20), summary=summary))
+            self.assertLen(found, 5)
+            for line, each in zip(content.split("\n"), found, strict=True):
+                (alone,) = scorer.score_each([texts.Piece(line.encode())], summary=summary)
+                self.assertAlmostEqual(each.nats, alone.nats, delta=1e-4)
+                self.assertEqual((each.num_tokens, each.tokens), (alone.num_tokens, alone.tokens))
+                if alone.nats:
+                    self.assertAlmostEqual(each.bits_per_byte, alone.bits_per_byte, delta=1e-5)
 
 
 class EqualsEvaluateTest(parameterized.TestCase):

@@ -8,9 +8,20 @@ import tensorflow as tf
 
 
 def write(
-    folder, tokens, *, num_shards=1, run_tokens=3, document_start=(0,), vocab_size=None, streams=()
+    folder,
+    tokens,
+    *,
+    num_shards=1,
+    run_tokens=3,
+    document_start=(0,),
+    vocab_size=None,
+    streams=(),
+    **counts,
 ):
-    """A data set of one split, "train", its shards equal but for a token. Returns the folder."""
+    """A data set of one split, "train", its shards equal but for a token. Returns the folder.
+
+    `counts` are more fields of the split, such as bytes.
+    """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     begins = np.isin(np.arange(len(tokens)), document_start)
@@ -26,6 +37,7 @@ def write(
         tokens=len(tokens),
         run_tokens=run_tokens,
         streams=list(streams),
+        **counts,
     )
     content = dict(
         format_version=1,

@@ -74,6 +74,28 @@ class ContractTest(parameterized.TestCase):
             self.assertEqual(sum(f.bytes for f in found), len(content.encode()))
             self.assertEqual(sum(f.characters for f in found), len(content))
 
+    @parameterized.parameters(
+        ("byte", {}),
+        ("char", {}),
+        ("char", dict(end_of_line="eos")),
+        ("char", dict(lower_case=True, blank_lines="drop")),
+        ("word", {}),
+        ("word", dict(end_of_line="none")),
+        ("word", dict(end_of_line="boundary")),
+        ("sentencepiece", {}),
+    )
+    def test_the_size_is_that_of_the_text_given_back(self, kind, options):
+        content = " A  b\t\u3000é \r\n\n \nb A\n é\u00a0b"
+        tokenizer = learn(kind, content, **options)
+        found = tokenizer.encode_piece(text.Piece(content.encode()))
+        back = tokenizer.decode(found.ids)
+        self.assertEqual(found.size, (len(found.ids), len(back.encode()), len(back), 0))
+
+    def test_a_replaced_byte_counts_as_what_it_was(self):
+        for kind in ("char", "word"):
+            found = learn(kind, "a \ufffd\n").encode_piece(text.Piece(b"a \xff\n"), "replace")
+            self.assertEqual((found.bytes, found.characters), (4, 4))
+
     @parameterized.parameters("byte", "char", "sentencepiece")
     def test_lossless(self, kind):
         tokenizer = learn(kind, ODD)
@@ -320,7 +342,7 @@ class WordTest(parameterized.TestCase):
         self.assertEqual(word.encode("a q\n").tolist(), [1, 3, 0])
         self.assertEqual(learn("word", "a <UNK>\n").vocabulary.symbols, ("<eos>", "a", "<UNK>"))
         self.assertEqual(self.words("q x<eos>z\n", learnt="a"), "<unk> <unk> <eos>")
-        self.assertEqual(word.encode_piece(text.Piece(b"q <unk> a\n")).unknown, 2)
+        self.assertEqual(word.encode_piece(text.Piece(b"q <unk> a\n")).unknown, 1)  # a word, too
         with self.assertRaisesRegex(ValueError, "symbols of the vocabulary, got 'q'"):
             self.words("a q", learnt="a", unknown="error")
 

@@ -4,8 +4,9 @@ import json
 import math
 
 import numpy as np
-from absl.testing import absltest
+from absl.testing import absltest, parameterized
 
+from txl_tf.data.text_size import TextSize
 from txl_tf.inference import totals as sums
 from txl_tf.inference.totals import Totals
 
@@ -35,7 +36,7 @@ class TotalsTest(absltest.TestCase):
             _ = Totals().nats_per_token
 
 
-class MeasuresTest(absltest.TestCase):
+class MeasuresTest(parameterized.TestCase):
     def test_bits_of_tokens_that_are_bytes(self):
         self.assertEqual(sums.bits_per(2.0, 1000, 1000), 2.0 / math.log(2))
 
@@ -43,8 +44,23 @@ class MeasuresTest(absltest.TestCase):
         # 5 tokens for 20 bytes, 4 of them scored at 3 nats: the text costs 5 * 3.
         self.assertAlmostEqual(sums.bits_per(3.0, 5, 20), 15.0 / math.log(2) / 20)
 
-    def test_unknown_size(self):
-        self.assertIsNone(sums.bits_per(3.0, 5, 0))
+    def test_bits_of_a_text(self):
+        size = TextSize(tokens=5, bytes=20, characters=10)
+        per_byte = 15.0 / math.log(2) / 20
+        found = sums.bits(3.0, size)
+        self.assertAlmostEqual(found.bits_per_byte, per_byte)
+        self.assertAlmostEqual(found.bits_per_character, 2 * per_byte)
+        self.assertIsNone(found.bits_unavailable)
+
+    @parameterized.parameters(
+        (3.0, TextSize(5, 20, 20, 2), "2 of 5 tokens stand for symbols outside the vocabulary"),
+        (None, TextSize(1, 4, 4), "no token was scored"),
+        (3.0, TextSize(5), "the size of the text is not known"),
+    )
+    def test_bits_that_are_not_known(self, nats, size, reason):
+        found = sums.bits(nats, size)
+        self.assertEqual(found[:2], (None, None))
+        self.assertStartsWith(found.bits_unavailable, reason)
 
     def test_perplexity_has_no_limit(self):
         self.assertEqual(sums.perplexity(1e4), math.inf)

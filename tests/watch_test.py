@@ -61,8 +61,9 @@ class WatchTest(parameterized.TestCase):
 
     def evaluate(self, *_, **__):
         nats = _VALID[self.step - 1]
-        values = dict(targets=9, scored=9, nats=9 * nats, nats_per_token=nats)
+        values = dict(targets=9, scored=9, unknown=0, nats=9 * nats, nats_per_token=nats)
         values |= dict(perplexity=math.exp(nats), bits_per_byte=None, bits_per_character=None)
+        values |= dict(bits_unavailable="no text")
         return Evaluation(split="valid", **values)
 
     def path(self, name="run"):

@@ -5,6 +5,7 @@ from concurrent import futures
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from txl_tf.data import layouts, metadata, stream_reader
 
@@ -81,6 +82,8 @@ class Batches:
         first, end = rows or (0, batch_size)
         if not 0 <= first < end <= batch_size:
             raise ValueError(f"rows must lie within 0..{batch_size}, got {rows}")
+        for warning in self.split_metadata.size.warnings(f"{data_dir}, split {split!r}"):
+            logging.warning("%s", warning)
         self._rows = range(first, end)
         self._num_parallel = num_parallel
         self._reader = stream_reader.StreamReader(data_dir, split, self.metadata)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from txl_tf.data import files
+from txl_tf.data.text_size import TextSize
 
 FORMAT_VERSION = 1
 FILE_NAME = "metadata.json"
@@ -36,9 +37,7 @@ class SplitMetadata:
       run_tokens: tokens of each Example but the last of a shard.
       streams: tokens of each of the streams that the split is made of, one after another. One, but
         for sentences that were shuffled file by file; only layout "reference" looks at them.
-      unknown: tokens that stand for a symbol outside the vocabulary.
-      bytes: bytes of the text, for bits per byte.
-      characters: Unicode code points of the text, for bits per character.
+      unknown, bytes, characters: see `TextSize`.
       documents: documents in the stream.
       sources: the text files, in order.
     """
@@ -64,6 +63,11 @@ class SplitMetadata:
                 )
         if self.run_tokens < 1:
             raise ValueError(f"run_tokens must be at least 1, got {self.run_tokens}")
+
+    @property
+    def size(self) -> TextSize:
+        """The amount of text."""
+        return TextSize(self.tokens, self.bytes, self.characters, self.unknown)
 
     def files(self, split: str) -> tuple[str, ...]:
         """The names of the shards, in stream order."""

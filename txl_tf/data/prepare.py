@@ -59,11 +59,19 @@ def prepare(
     occupied = _check_folder(output_dir)
     start = recipe.start()
     if occupied and not overwrite and (found := _reusable(splits, output_dir, recipe, start)):
-        return Prepared(found, "reused")
+        return _told(Prepared(found, "reused"))
     with files.replacing(output_dir) as folder:
         job = _Job(splits, recipe, folder, num_workers)
         result = job.run(start)
-    return Prepared(result, "rebuilt" if occupied else "built")
+    return _told(Prepared(result, "rebuilt" if occupied else "built"))
+
+
+def _told(prepared: Prepared) -> Prepared:
+    """Logs warnings about the data."""
+    for name, split in prepared.metadata.splits.items():
+        for warning in split.size.warnings(name):
+            logging.warning("%s", warning)
+    return prepared
 
 
 def _check_splits(splits: Splits) -> None:

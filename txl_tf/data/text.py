@@ -270,6 +270,11 @@ def decode(piece: Piece, invalid_utf8: str = "error") -> str:
     return text.removeprefix(_BYTE_ORDER_MARK) if piece.offset == 0 else text
 
 
+def utf8_size(content: str) -> int:
+    """Bytes of text in UTF-8."""
+    return len(content) if content.isascii() else len(content.encode("utf-8", "surrogatepass"))
+
+
 def size(piece: Piece) -> int:
     """Bytes of what `decode` returns, before any replacement."""
     mark = _BYTE_ORDER_MARK.encode("utf-8")

@@ -23,16 +23,20 @@ class Agreement:
       contexts: how many predictions were compared.
       top1_agreement: in what part of them both models think the same token the likeliest.
       largest_difference: of two scores.
-      bits_per_character, float_bits_per_character: of the text by the converted model, and by the
-        original; None where the text's characters are not known.
+      nats_per_token, float_nats_per_token: of the text by the converted model, and by the original.
+      bits_per_character, float_bits_per_character: of the same; see `totals.bits`.
+      bits_unavailable: the reason why these are not known, or None.
     """
 
     text: str
     contexts: int
     top1_agreement: float
     largest_difference: float
+    nats_per_token: float
+    float_nats_per_token: float
     bits_per_character: float | None
     float_bits_per_character: float | None
+    bits_unavailable: str | None
 
 
 def measure(model, edge: EdgeModel, held_out: Sample, progress: Progress | None = None):
@@ -61,16 +65,18 @@ def measure(model, edge: EdgeModel, held_out: Sample, progress: Progress | None 
         if progress is not None:
             progress(by_edge.scored, pairs)
 
-    def bits(total: totals.Totals) -> float | None:
-        return totals.bits_per(total.nats_per_token, held_out.tokens, held_out.characters)
-
+    nats, float_nats = by_edge.nats_per_token, by_model.nats_per_token
+    bits = totals.bits(nats, held_out.size)
     return Agreement(
         text=held_out.name,
         contexts=by_edge.scored,
         top1_agreement=agreed / by_edge.scored,
         largest_difference=largest,
-        bits_per_character=bits(by_edge),
-        float_bits_per_character=bits(by_model),
+        nats_per_token=nats,
+        float_nats_per_token=float_nats,
+        bits_per_character=bits.bits_per_character,
+        float_bits_per_character=totals.bits(float_nats, held_out.size).bits_per_character,
+        bits_unavailable=bits.bits_unavailable,
     )
 
 

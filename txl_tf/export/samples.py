@@ -7,6 +7,7 @@ import numpy as np
 
 from txl_tf.data import text
 from txl_tf.data.batches import Batches
+from txl_tf.data.text_size import TextSize
 from txl_tf.data.tokenizers import Tokenizer
 
 _PIECE_BYTES = 1 << 16
@@ -19,15 +20,12 @@ class Sample:
     Attributes:
       name: of the text, for messages.
       ids: [N] int32.
-      unknown: how many of them stand for a symbol outside the vocabulary.
-      tokens, characters: of the text around them, so that nats become bits per character.
+      size: of the text around them, so that nats become bits per character.
     """
 
     name: str
     ids: np.ndarray
-    unknown: int
-    tokens: int
-    characters: int
+    size: TextSize
 
     def part(self, start: int, end: int | None = None) -> "Sample":
         """The tokens from `start` to `end`."""
@@ -37,28 +35,20 @@ class Sample:
 def of_text(tokenizer: Tokenizer, sources: Iterable[text.Source], most: int) -> Sample:
     """At most `most` tokens from the beginning of texts, read one after another."""
     ids: list[np.ndarray] = []
-    names, tokens, characters, unknown = [], 0, 0, 0
+    names, size = [], TextSize()
     for source in sources:
-        if tokens >= most:
+        if size.tokens >= most:
             break
         names.append(source.name)
         with text.Reader(source) as reader:
             for piece in reader.pieces(_PIECE_BYTES):
                 found = tokenizer.encode_piece(piece)
                 ids.append(found.ids)
-                tokens += len(found.ids)
-                characters += found.characters
-                unknown += found.unknown
-                if tokens >= most:
+                size = size.plus(found.size)
+                if size.tokens >= most:
                     break
     joined = np.concatenate([np.zeros(0, np.int32), *ids])[:most]
-    return Sample(
-        name=", ".join(names),
-        ids=joined,
-        unknown=unknown,
-        tokens=tokens,
-        characters=characters,
-    )
+    return Sample(name=", ".join(names), ids=joined, size=size)
 
 
 def of_split(data_dir: str, split: str, tokenizer: Tokenizer, most: int) -> Sample:
@@ -79,11 +69,8 @@ def of_split(data_dir: str, split: str, tokenizer: Tokenizer, most: int) -> Samp
             break
     else:
         ids.append(batch.targets[0][real][-1:])  # the last token is never an input
-    found = batches.split_metadata
     return Sample(
         name=f"{data_dir} ({split})",
         ids=np.concatenate(ids)[:most],
-        unknown=found.unknown,
-        tokens=found.tokens,
-        characters=found.characters or 0,
+        size=batches.split_metadata.size,
     )

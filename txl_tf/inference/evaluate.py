@@ -24,20 +24,22 @@ class Evaluation:
       split: the name of the split.
       targets: how many there are: all of its tokens but the first.
       scored: how many of them were scored; all in the contiguous layout.
+      unknown: tokens of the split that stand for symbols outside the vocabulary.
       nats: sum of their losses.
       nats_per_token, perplexity: of a scored target in the mean.
-      bits_per_byte, bits_per_character: see `totals.bits_per`; None where the text's size is not
-        known.
+      bits_per_byte, bits_per_character, bits_unavailable: see `totals.bits`.
     """
 
     split: str
     targets: int
     scored: int
+    unknown: int
     nats: float
     nats_per_token: float
     perplexity: float
     bits_per_byte: float | None
     bits_per_character: float | None
+    bits_unavailable: str | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -134,14 +136,14 @@ def evaluate(
 
 def _report(totals: Totals, batches) -> Evaluation:
     nats_per_token = totals.nats_per_token
-    split = batches.split_metadata
+    size = batches.split_metadata.size
     return Evaluation(
         split=batches.split,
         targets=batches.pairs,
         scored=totals.scored,
+        unknown=size.unknown,
         nats=totals.nats,
         nats_per_token=nats_per_token,
         perplexity=sums.perplexity(nats_per_token),
-        bits_per_byte=sums.bits_per(nats_per_token, split.tokens, split.bytes),
-        bits_per_character=sums.bits_per(nats_per_token, split.tokens, split.characters),
+        **sums.bits(nats_per_token, size)._asdict(),
     )

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from txl_tf.data import text
+from txl_tf.data.text_size import TextSize
 from txl_tf.data.tokenizers.tokenizer import Encoding, Tokenizer
 from txl_tf.inference import segments
 from txl_tf.inference import totals as sums
@@ -17,6 +18,7 @@ from txl_tf.ops.ids import check_ids
 
 Progress = Callable[[int, int], None]  # (tokens scored, tokens encoded so far)
 
+LONGEST_LINE = 1 << 18  # bytes of a line that is held in memory; a longer one is read in pieces
 _WINDOW = 16  # batches of lines that are sorted by length together
 
 
@@ -29,7 +31,7 @@ class Score:
       unknown: how many of them stand for a symbol outside the vocabulary.
       nats: minus the sum of the log-probabilities.
       perplexity: of a scored token in the mean; None where there is none.
-      bits_per_byte, bits_per_character: see `totals.bits_per`; None where nothing was scored.
+      bits_per_byte, bits_per_character, bits_unavailable: see `totals.bits`.
       tokens: the symbols; None where only a summary was asked for.
       log_probs: the natural logarithm of each one's probability, None for the first.
     """
@@ -40,6 +42,7 @@ class Score:
     perplexity: float | None
     bits_per_byte: float | None
     bits_per_character: float | None
+    bits_unavailable: str | None
     tokens: tuple[str, ...] | None = None
     log_probs: tuple[float | None, ...] | None = None
 
@@ -121,29 +124,41 @@ class TextScorer:
         Raises:
           ValueError: it has no tokens, or cannot be read; the message begins with `name`.
         """
+        found = self._score_pieces(pieces, summary)
+        if not found.num_tokens:
+            raise ValueError(f"{name} must hold a token, got none")
+        return found
+
+    def score_each(self, pieces: Iterable[text.Piece], *, summary: bool = False) -> Iterator[Score]:
+        """Scores texts, in order: those of one piece each many at once, longer ones piece by piece.
+
+        Args:
+          pieces: those of one text after another; the last piece of a text is complete.
+          summary: as for `score_pieces`.
+        """
+        pieces = iter(pieces)
+        window: list[Encoding] = []
+        for piece in pieces:
+            if piece.complete:
+                window.append(self._encode(piece))
+            if not piece.complete or len(window) == _WINDOW * self._batch_size:
+                yield from self._score_window(window, summary)
+                window = []
+            if not piece.complete:
+                yield self._score_pieces(_until_complete(piece, pieces), summary)
+        yield from self._score_window(window, summary)
+
+    def _score_pieces(self, pieces: Iterable[text.Piece], summary: bool) -> Score:
         count = _Count()
-        ids: list[np.ndarray] = []
-        log_probs: list[np.ndarray] = []
+        ids, log_probs = [np.zeros([0], np.int32)], [np.zeros([0], np.float32)]
         for encoding, nll in self._read(map(self._encode, pieces)):
             count.add(encoding, nll)
             if not summary:
                 ids.append(encoding.ids)
                 log_probs.append(-nll)
-        if not count.tokens:
-            raise ValueError(f"{name} must hold a token, got none")
         if summary:
             return count.score()
         return count.score(self._symbols(np.concatenate(ids)), np.concatenate(log_probs))
-
-    def score_each(self, pieces: Iterable[text.Piece], *, summary: bool = False) -> Iterator[Score]:
-        """Scores every piece as a text of its own, many at once, in order."""
-        window: list[Encoding] = []
-        for piece in pieces:
-            window.append(self._encode(piece))
-            if len(window) == _WINDOW * self._batch_size:
-                yield from self._score_window(window, summary)
-                window = []
-        yield from self._score_window(window, summary)
 
     def _encode(self, piece: text.Piece) -> Encoding:
         encoding = self._tokenizer.encode_piece(piece, self._invalid_utf8)
@@ -206,14 +221,11 @@ class _Count:
     """Adds up what a `Score` says."""
 
     def __init__(self) -> None:
-        self.tokens = self._bytes = self._characters = self._unknown = 0
+        self._size = TextSize()
         self._totals = sums.Totals()
 
     def add(self, encoding: Encoding, nll: np.ndarray) -> None:
-        self.tokens += len(encoding.ids)
-        self._bytes += encoding.bytes
-        self._characters += encoding.characters
-        self._unknown += encoding.unknown
+        self._size = self._size.plus(encoding.size)
         self._totals.add(nll)
 
     def score(
@@ -224,28 +236,40 @@ class _Count:
         if tokens is not None and log_probs is not None:
             listed = (None, *log_probs.tolist())[: len(tokens)]
         return Score(
-            num_tokens=self.tokens,
-            unknown=self._unknown,
+            num_tokens=self._size.tokens,
+            unknown=self._size.unknown,
             nats=self._totals.nats,
             perplexity=None if mean is None else sums.perplexity(mean),
-            bits_per_byte=self._bits(mean, self._bytes),
-            bits_per_character=self._bits(mean, self._characters),
+            **sums.bits(mean, self._size)._asdict(),
             tokens=tokens,
             log_probs=listed,
         )
 
-    def _bits(self, mean: float | None, units: int) -> float | None:
-        return None if mean is None else sums.bits_per(mean, self.tokens, units)
+
+def _until_complete(first: text.Piece, others: Iterator[text.Piece]) -> Iterator[text.Piece]:
+    """The pieces of a text that begins with `first`."""
+    piece: text.Piece | None = first
+    while piece is not None:
+        yield piece
+        piece = None if piece.complete else next(others, None)
 
 
-def lines(pieces: Iterable[text.Piece]) -> Iterator[text.Piece]:
-    """The lines of a text as texts of their own, without their line ends."""
-    name, offset, rest = "text", 0, b""
+def lines(pieces: Iterable[text.Piece], longest: int = LONGEST_LINE) -> Iterator[text.Piece]:
+    """The lines of a text as texts of their own, without their line ends, for `score_each`.
+
+    A line of at most `longest` bytes is one piece. Of a longer one no more than `longest` bytes and
+    a piece are held at a time: it ends where pieces of the text end, and its last piece, perhaps
+    empty, is complete.
+    """
+    name, offset, rest, is_start = "text", 0, b"", True
     for piece in pieces:
         name = piece.name
         *whole, rest = (rest + piece.data).split(b"\n")
         for line in whole:
-            yield text.Piece(line, name, offset)
-            offset += len(line) + 1
-    if rest:
-        yield text.Piece(rest, name, offset)
+            yield text.Piece(line, name, offset, starts_line=is_start)
+            offset, is_start = offset + len(line) + 1, True
+        if len(rest) > longest:
+            yield text.Piece(rest, name, offset, starts_line=is_start, complete=False)
+            offset, rest, is_start = offset + len(rest), b"", False
+    if rest or not is_start:
+        yield text.Piece(rest, name, offset, starts_line=is_start)

@@ -1,9 +1,11 @@
 """Sums of losses, and what they mean: nats, perplexity, bits per byte. No TensorFlow in here."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from txl_tf.data.text_size import TextSize
 
 
 def perplexity(nats_per_token: float) -> float:
@@ -11,15 +13,51 @@ def perplexity(nats_per_token: float) -> float:
     return math.exp(nats_per_token) if nats_per_token < 700 else math.inf
 
 
-def bits_per(nats_per_token: float, tokens: int, units: int) -> float | None:
+def bits_per(nats_per_token: float, tokens: int, units: int) -> float:
     """Bits per byte or character of a text of `tokens` tokens and `units` bytes or characters.
 
     The first token of a text is never a target. It, and whatever else was not scored, counts as
     costing what the scored tokens cost in the mean, so that all of the text pays for all of its
     bytes: nats_per_token / ln 2 * tokens / units. Where a token is a byte this is exactly
-    nats_per_token / ln 2. None where there are no units, or they are not known.
+    nats_per_token / ln 2.
     """
-    return nats_per_token / math.log(2) * (tokens / units) if units else None
+    return nats_per_token / math.log(2) * (tokens / units)
+
+
+class Bits(NamedTuple):
+    """Bits of a text, or the reason why they are not known.
+
+    Attributes:
+      bits_per_byte, bits_per_character: see `bits_per`; None where they are not known.
+      bits_unavailable: the reason; None where they are known.
+    """
+
+    bits_per_byte: float | None = None
+    bits_per_character: float | None = None
+    bits_unavailable: str | None = None
+
+
+def bits(nats_per_token: float | None, size: TextSize) -> Bits:
+    """The bits per byte and per character of a text; `nats_per_token` is None where there is none.
+
+    They are not known where a token stands for text that it does not give back: an unknown word
+    costs the same whatever it is, while its bytes would count, so that a model that knows fewer
+    words would look the better one.
+    """
+    if size.unknown:
+        reason = (
+            f"{size.unknown} of {size.tokens} tokens stand for symbols outside the vocabulary, "
+            "whose text they do not give back"
+        )
+        return Bits(bits_unavailable=reason)
+    if nats_per_token is None:
+        return Bits(bits_unavailable="no token was scored")
+    if not size.bytes or not size.characters:
+        return Bits(bits_unavailable="the size of the text is not known")
+    return Bits(
+        bits_per(nats_per_token, size.tokens, size.bytes),
+        bits_per(nats_per_token, size.tokens, size.characters),
+    )
 
 
 class Totals:

@@ -10,13 +10,13 @@ import numpy as np
 from absl import logging
 
 from txl_tf.config import TrainConfig
+from txl_tf.data.text_size import TextSize
 from txl_tf.inference.evaluate import Evaluation
-from txl_tf.inference.totals import perplexity
+from txl_tf.inference.totals import Bits, bits, perplexity
 from txl_tf.training.memory_use import memory_use
 from txl_tf.training.step import Metrics
 
 _LONGEST_SILENCE = 60.0  # seconds
-_BITS_PER = {"byte": "bits_per_byte", "char": "bits_per_character"}
 
 
 class NonFiniteError(ValueError):
@@ -38,16 +38,21 @@ class Journal:
 
     Args:
       config: of the run: how long it is, and how many skipped steps in a row end it.
-      tokenizer: the kind, which decides whether a loss is bits or perplexity.
+      unit: of the tokenizer: a loss is given in bits for each, or as perplexity where there is none
+        or bits are not known.
+      size: of the training text.
       records: where the numbers go.
     """
 
-    def __init__(self, config: TrainConfig, tokenizer: str, records: Sequence[Record]) -> None:
+    def __init__(
+        self, config: TrainConfig, unit: str | None, size: TextSize, records: Sequence[Record]
+    ) -> None:
         self._train_steps = config.train_steps
         self._max_skipped = config.max_skipped_steps
         self._skipped = 0  # of the whole run so far
         self._in_a_row = 0
-        self._tokenizer = tokenizer
+        self._unit = unit
+        self._size = size
         self._records = records
         self._noted: list[tuple[int, Metrics]] = []
         self._compiled = False
@@ -84,7 +89,7 @@ class Journal:
         """
         self._settle()
         nats = self._nats / self._tokens if self._tokens else math.nan  # all were skipped
-        values = self._measures(nats)
+        values = self._measures(nats, bits(nats, self._size))
         values |= {"lr": self._last.learning_rate, "gradient_norm": self._last.gradient_norm}
         if self._last.expert_entropy >= 0:
             values |= {"dropped": self._last.dropped, "expert_entropy": self._last.expert_entropy}
@@ -106,7 +111,7 @@ class Journal:
 
     def tell_validation(self, step: int, valid: Evaluation) -> None:
         """Logs a validation."""
-        values = self._measures(valid.nats_per_token)
+        values = self._measures(valid.nats_per_token, valid)
         logging.info("step=%d valid: %s scored=%d", step, _line(values), valid.scored)
         self._write("valid", step, values | {"scored": valid.scored})
 
@@ -159,11 +164,13 @@ class Journal:
             )
         logging.warning("step=%d skipped: %s=%s, weights and memory stay", step, name, value)
 
-    def _measures(self, nats: float) -> dict[str, float]:
+    def _measures(self, nats: float, found: Bits | Evaluation) -> dict[str, float]:
         """A loss per token as it is, and as people know it for this kind of text."""
-        if self._tokenizer in _BITS_PER:
-            return {"nats": nats, _BITS_PER[self._tokenizer]: nats / math.log(2)}
-        return {"nats": nats, "perplexity": perplexity(nats)}
+        name = f"bits_per_{self._unit}"
+        bits_per_unit = getattr(found, name, None)
+        if bits_per_unit is None:
+            return {"nats": nats, "perplexity": perplexity(nats)}
+        return {"nats": nats, name: bits_per_unit}
 
 
 def _line(values: Mapping[str, float]) -> str:

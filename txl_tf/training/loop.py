@@ -148,8 +148,7 @@ class _Run:
             segment_len=config.eval.segment_len or config.train.segment_len,
             reset_memory_at_documents=config.data.reset_memory_at_documents,
         )
-        described = config, data.tokenizer, in_evaluation, model_dir
-        self._watch = Watch(*described, is_chief=distribution.is_chief)
+        self._watch = Watch(config, data, in_evaluation, model_dir, distribution.is_chief)
         self._profile_steps = profile_steps
         self._profile = Profile(model_dir, profile_steps if distribution.is_chief else None)
         self._valid: Evaluation | None = None

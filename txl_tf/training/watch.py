@@ -3,12 +3,12 @@
 from absl import logging
 
 from txl_tf.config import Config
-from txl_tf.data.tokenizers.tokenizer import Tokenizer
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.early_stop import EarlyStop
 from txl_tf.training.journal import Journal
 from txl_tf.training.metrics_file import MetricsFile
+from txl_tf.training.run_data import RunData
 from txl_tf.training.samples import Samples
 from txl_tf.training.summaries import Summaries
 
@@ -18,7 +18,7 @@ class Watch:
 
     Args:
       config: of the run.
-      tokenizer: of its text.
+      data: what it reads.
       evaluated: the model in its lengths for evaluation, which samples are of.
       model_dir: of the run.
       is_chief: whether this worker writes files; all of them log.
@@ -30,7 +30,7 @@ class Watch:
     def __init__(
         self,
         config: Config,
-        tokenizer: Tokenizer,
+        data: RunData,
         evaluated: TransformerXL,
         model_dir: str,
         is_chief: bool,
@@ -40,11 +40,12 @@ class Watch:
         self._is_chief = is_chief
         self._summaries, self._metrics = Summaries(model_dir), MetricsFile(model_dir)
         records = (self._summaries, self._metrics) if is_chief else ()
-        self.journal = Journal(train, tokenizer.kind, records)
+        size = data.train.split_metadata.size
+        self.journal = Journal(train, data.tokenizer.UNIT, size, records)
         self._early_stop = EarlyStop(train.stop_after_evals)
         self._samples = None
         if train.sample_length:
-            self._samples = Samples(evaluated, tokenizer, train.sample_length, train.seed)
+            self._samples = Samples(evaluated, data.tokenizer, train.sample_length, train.seed)
 
     def begin(self, step: int) -> None:
         """Goes on after this step, of which and of those before metrics.jsonl knows."""

@@ -19,6 +19,7 @@ class ByteTokenizer(tokenizer.Tokenizer):
     """
 
     kind: ClassVar[str] = "byte"
+    UNIT: ClassVar[str | None] = "byte"
 
     drop_newlines: bool = False
 

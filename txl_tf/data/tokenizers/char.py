@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from txl_tf.data import vocabulary
-from txl_tf.data.tokenizers import counted
+from txl_tf.data import text, vocabulary
+from txl_tf.data.tokenizers import counted, tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,7 @@ class CharTokenizer(counted.CountedTokenizer):
     """
 
     kind: ClassVar[str] = "char"
+    UNIT: ClassVar[str | None] = "character"
     MARKS: ClassVar[Mapping[str, tuple[str, ...]]] = {"none": (), "eos": (counted.END_OF_LINE,)}
 
     end_of_line: str = "none"
@@ -62,13 +63,14 @@ class CharTokenizer(counted.CountedTokenizer):
         seen = seen[np.argsort(first[seen])]
         return {chr(code): int(counts[code]) for code in seen}
 
-    def _ids(self, content: str, *, starts_line: bool, complete: bool) -> np.ndarray:
+    def _encoding(self, content: str, *, starts_line: bool, complete: bool) -> tokenizer.Encoding:
         content = self.ended(content, starts_line, complete)
         table = self._table
         ids = table[np.minimum(_code_points(content), len(table) - 1)]
         if self.unknown == "error" and (ids < 0).any():
             raise self.refusal(content[int(np.argmax(ids < 0))])
-        return ids
+        unknown = 0 if self.unknown_id is None else int(np.count_nonzero(ids == self.unknown_id))
+        return tokenizer.Encoding(ids, text.utf8_size(content), len(content), unknown)
 
     @functools.cached_property
     def _table(self) -> np.ndarray:

@@ -10,17 +10,23 @@ from typing import Any, ClassVar, NamedTuple, Self, Union
 import numpy as np
 
 from txl_tf.data import files, text
+from txl_tf.data.text_size import TextSize
 
 FILE_NAME = "tokenizer.json"
 
 
 class Encoding(NamedTuple):
-    """The tokens of a piece, [n] int32, and how much text they stand for."""
+    """The tokens of a piece, [n] int32, and the amount of text that they stand for."""
 
     ids: np.ndarray
     bytes: int
     characters: int
     unknown: int
+
+    @property
+    def size(self) -> TextSize:
+        """The amount of text."""
+        return TextSize(len(self.ids), self.bytes, self.characters, self.unknown)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,11 +40,14 @@ class Tokenizer(abc.ABC):
 
     Attributes:
       kind: the name in `TOKENIZERS`.
+      UNIT: the unit of text that each token is, "byte" or "character", by which a loss is usually
+        given; None where tokens have no fixed length.
       ADDED: options that came later, and the values they had before; not saved where they have
         these, so that files and checksums stay what they were.
     """
 
     kind: ClassVar[str]
+    UNIT: ClassVar[str | None] = None
     ADDED: ClassVar[Mapping[str, Any]] = {}
     vocabulary_field: ClassVar[str | None] = None
     can_grow: ClassVar[bool] = False  # whether new symbols leave the ids of old text as they are
@@ -199,19 +208,19 @@ class TextTokenizer(Tokenizer):
         self, content: str, *, starts_line: bool = True, complete: bool = True
     ) -> np.ndarray:
         content = self.normalise(content, starts_line=starts_line, complete=complete)
-        return self._ids(content, starts_line=starts_line, complete=complete)
+        return self._encoding(content, starts_line=starts_line, complete=complete).ids
 
     def encode_piece(self, piece: text.Piece, invalid_utf8: str = "error") -> Encoding:
         decoded = text.decode(piece, invalid_utf8)
         content = self.normalise(decoded, starts_line=piece.starts_line, complete=piece.complete)
         try:
-            ids = self._ids(content, starts_line=piece.starts_line, complete=piece.complete)
+            found = self._encoding(content, starts_line=piece.starts_line, complete=piece.complete)
         except ValueError as error:
             raise ValueError(f"{piece.name}: {error}") from error
-        unknown = 0 if self.unknown_id is None else np.count_nonzero(ids == self.unknown_id)
-        as_read = content is decoded or content == decoded
-        size = text.size(piece) if as_read else len(content.encode("utf-8"))
-        return Encoding(ids, size, len(content), int(unknown))
+        if invalid_utf8 == "error":
+            return found
+        replaced = text.utf8_size(decoded) - text.size(piece)  # U+FFFD counts as what it replaces
+        return found._replace(bytes=found.bytes - replaced)
 
     def read(self, piece: text.Piece, invalid_utf8: str = "error") -> str:
         """The normalised text of a piece."""
@@ -224,8 +233,8 @@ class TextTokenizer(Tokenizer):
         return content
 
     @abc.abstractmethod
-    def _ids(self, content: str, *, starts_line: bool, complete: bool) -> np.ndarray:
-        """The ids of normalised text, [n] int32."""
+    def _encoding(self, content: str, *, starts_line: bool, complete: bool) -> Encoding:
+        """The tokens of normalised text, and the amount of text that they give back."""
 
 
 class Learner(abc.ABC):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from txl_tf.data import text, vocabulary, words
-from txl_tf.data.tokenizers import counted
+from txl_tf.data.tokenizers import counted, tokenizer
 
 _ODD_SHARE = 0.5  # of different words among all words
 _ODD_LEAST = 20  # words, below which the share says nothing
@@ -71,14 +71,33 @@ class WordTokenizer(counted.CountedTokenizer):
         found = words.split(content, self.white_space)
         return dict(zip(found.symbols, found.counts.tolist(), strict=True))
 
-    def _ids(self, content: str, *, starts_line: bool, complete: bool) -> np.ndarray:
-        content = self._marked(self.ended(content, starts_line, complete), starts_line)
-        found = words.split(content, self.white_space)
-        fallback = -1 if self.unknown == "error" else self.vocabulary.unknown_id
-        ids = [self.vocabulary.ids.get(symbol, fallback) for symbol in found.symbols]
-        if -1 in ids:
-            raise self.refusal(found.symbols[ids.index(-1)])
-        return np.array(ids, np.int32)[found.places]
+    def _encoding(self, content: str, *, starts_line: bool, complete: bool) -> tokenizer.Encoding:
+        content = self.ended(content, starts_line, complete)
+        found = words.split(self._marked(content, starts_line), self.white_space)
+        ids = np.array([self.vocabulary.ids.get(symbol, -1) for symbol in found.symbols], np.int32)
+        unknown = ids < 0
+        if self.unknown == "error" and unknown.any():
+            raise self.refusal(found.symbols[int(np.argmax(unknown))])
+        ids[unknown] = -1 if self.unknown_id is None else self.unknown_id
+        is_word = np.array([symbol not in self.marks for symbol in found.symbols], bool)
+        between = self._white_space_between(content, is_word[found.places], complete)
+        sizes = np.array([[text.utf8_size(s), len(s)] for s in found.symbols], np.int64)
+        size, characters = (found.counts * is_word) @ sizes.reshape(-1, 2) + between
+        return tokenizer.Encoding(
+            ids[found.places], int(size), int(characters), int(found.counts @ unknown)
+        )
+
+    def _white_space_between(self, content: str, is_word: np.ndarray, complete: bool) -> int:
+        """The line ends, and the spaces that stand between words in what `decode` gives back.
+
+        Args:
+          content: the text, its last line ended.
+          is_word: [n] of each token, whether it is no mark.
+          complete: whether no word follows.
+        """
+        is_open = not complete and bool(is_word[-1:].any())
+        spaces = int(np.count_nonzero(is_word[1:] & is_word[:-1])) + is_open
+        return spaces + (content.count("\n") if self.marks else 0)
 
     def _marked(self, content: str, starts_line: bool) -> str:
         """`content` with marks as words of their own."""
