@@ -11,7 +11,8 @@ with the best validation is kept. For each of VALID and TEST, or else for TRAIN,
 goes to stdout, TEST's last: {split, texts, accuracy, macro_f1, nats, labels, step, model_dir}, and
 but for VALID's the seconds it took.
 
-TEXTS is a file with a text a line, escaped likewise, - for standard input, or a folder of files.
+TEXTS is a file with a text a line, escaped likewise, - for standard input, or a folder of files; a
+line with a tab, as one with a label has, is refused.
 One JSON object a text goes to stdout: {text, label, probabilities}, text being its line or path.
 """
 
@@ -150,7 +151,10 @@ def _read(path: str, labels: tuple[str, ...]) -> list[labelled_text.Text]:
 
 def _evaluate(classifier: Classifier, split: str, texts: list[labelled_text.Text]) -> None:
     start = time.monotonic()
-    scores = classifier.evaluate(classifier.encode(texts))
+    encoded = classifier.encode(texts)
+    if split != "train":  # of these, training has told
+        classifier.warn_of_cut(encoded.cut, len(texts), split)
+    scores = classifier.evaluate(encoded)
     seconds = round(time.monotonic() - start, 1)
     _print(split, classifier, scores.to_dict() | {"seconds": seconds})
 

@@ -63,10 +63,9 @@ class BatchesTest(parameterized.TestCase):
     @parameterized.parameters(("first", "abcd"), ("last", "wxyz"))
     def test_one_end_of_a_longer_text_is_kept(self, keep, kept):
         config = TextConfig(max_tokens=4, keep=keep)
-        tokenizer = tokenizers.ByteTokenizer()
-        ids = batches.encode("abcdefuvwxyz", tokenizer, config)
-        self.assertEqual(tokenizer.decode(ids), kept)
-        self.assertEqual(tokenizer.decode(batches.encode("ab", tokenizer, config)), "ab")
+        for content, expected in (("abcdefuvwxyz", kept), ("abcd", "abcd"), ("a", "a")):
+            ids = np.frombuffer(content.encode(), np.uint8)
+            self.assertEqual(bytes(batches.kept(ids, config)).decode(), expected)
 
     def test_every_text_comes_once_an_epoch_and_is_padded_to_a_size(self):
         ids = [np.full([n % 70 + 1], n % 200, np.int32) for n in range(101)]
@@ -108,6 +107,25 @@ class ScoresTest(absltest.TestCase):
         self.assertAlmostEqual(scores.accuracy, 2 / 3)
         self.assertAlmostEqual(scores.macro_f1, 2 / 3)  # each label: 2 * 1 / (1 + 2)
         self.assertAlmostEqual(scores.nats, -np.log([0.7, 0.3, 0.8]).mean())
+
+
+class CutTest(absltest.TestCase):
+    def test_texts_that_are_cut_are_counted(self):
+        config = small(max_tokens=4)
+        classifier = Classifier(config, tokenizers.ByteTokenizer())
+        contents = ("abcd", "abcde", "a", "abcdefgh")
+        encoded = classifier.encode([Text(c, c, None) for c in contents])
+        self.assertEqual(
+            [bytes(ids.tolist()) for ids in encoded.ids], [b"abcd", b"abcd", b"a", b"abcd"]
+        )
+        with self.assertLogs(level="WARNING") as logs:
+            classifier.warn_of_cut(encoded.cut, 4, "training")
+            classifier.warn_of_cut(0, 4, "test")
+        self.assertLen(logs.output, 1)
+        told = (
+            "2 of 4 training texts are longer than max_tokens: of these the first 4 tokens are read"
+        )
+        self.assertIn(told, logs.output[0])
 
 
 @pytest.mark.slow

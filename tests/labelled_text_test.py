@@ -84,6 +84,44 @@ class LabelledTextTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, r"all/a/1.txt must be UTF-8, got byte 0xfe"):
             labelled_text.read(folder)
 
+    def test_a_labelled_file_is_not_read_as_texts(self):
+        path = self.write("one\ntwo \\t\ngood\tthree\n")
+        message = r":3 must be a text without a label, .* written \\t, got one after 'good'"
+        with self.assertRaisesRegex(ValueError, message):
+            list(labelled_text.read_unlabelled(path))
+        self.write("x", "all/good/1.txt")
+        with self.assertRaisesRegex(ValueError, "a file for each text, got the folder good"):
+            list(labelled_text.read_unlabelled(str(self.folder / "all")))
+        self.write("x", "all/good/deeper/1.txt")
+        with self.assertRaisesRegex(ValueError, "good must hold a file .*, got the folder deeper"):
+            labelled_text.read(str(self.folder / "all"))
+
+    @parameterized.parameters(
+        ("a \tx\nb\tx\na\tx\na\ty\n", "got 'a' .2 texts. and 'a ' .1."),
+        ("a  b\tx\na b\tx\n", "got 'a  b' .1 texts. and 'a b' .1."),
+    )
+    def test_labels_that_cannot_be_told_apart(self, content, message):
+        path = self.write(content)
+        with self.assertRaisesRegex(ValueError, message):
+            labelled_text.labels_of(labelled_text.read(path), path)
+
+    @parameterized.parameters(
+        ("Pos\tx\npos\ty\npos\tz\n", "labels that differ by case alone: 'Pos', 'pos'"),
+        ("label\ttext\na\tx\nb\ty\nb\tz\n", ":1: no other text has label 'label'; is it a header?"),
+        ("some words\ta\nothers\tb\nand more\ta\n", "each of 3 texts has a label of its own"),
+    )
+    def test_odd_labels_are_warned_of(self, content, message):
+        path = self.write(content)
+        with self.assertLogs(level="WARNING") as logs:
+            labelled_text.labels_of(labelled_text.read(path), path)
+        self.assertLen(logs.output, 1 + ("Pos" in content))
+        self.assertIn(message, logs.output[0])
+
+    def test_usual_labels_are_not(self):
+        path = self.write("a\tx\nb\ty\na\tz\n")
+        with self.assertNoLogs(level="WARNING"):
+            labelled_text.labels_of(labelled_text.read(path), path)
+
     def test_labels(self):
         path = self.write("a\tx\na\ty\n")
         with self.assertRaisesRegex(ValueError, "at least two labels, got only 'a'"):

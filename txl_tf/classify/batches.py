@@ -36,12 +36,11 @@ def make_tokenizer(config: TextConfig, texts: Sequence[labelled_text.Text]) -> t
     return learner.finish()
 
 
-def encode(content: str, tokenizer: tokenizers.Tokenizer, config: TextConfig) -> np.ndarray:
-    """The ids of a text that the model reads, at least one. [n] int32."""
-    ids = tokenizer.encode(content)
+def kept(ids: np.ndarray, config: TextConfig) -> np.ndarray:
+    """The ids of a text that the model reads, [n] int32."""
     limit = config.max_tokens
-    kept = ids[:limit] if config.keep == "first" else ids[max(len(ids) - limit, 0) :]
-    return kept.copy()  # the rest need not stay in memory
+    part = ids[:limit] if config.keep == "first" else ids[max(len(ids) - limit, 0) :]
+    return part.copy()  # the rest need not stay in memory
 
 
 def sizes(max_tokens: int, segment_len: int | None) -> tuple[int, ...]:

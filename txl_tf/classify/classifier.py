@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from txl_tf import model_dir as model_dirs
 from txl_tf.classify import batches
@@ -28,10 +29,17 @@ _TOGETHER = 16  # batches of predictions whose texts are put together by length
 
 
 class Encoded(NamedTuple):
-    """Texts as the model reads them: ids of each, [n] int32, and labels [N] int32, -1 for none."""
+    """Texts as the model reads them.
+
+    Attributes:
+      ids: of each text, [n] int32.
+      labels: [N] int32, -1 for none.
+      cut: how many of the texts are longer than `max_tokens`.
+    """
 
     ids: list[np.ndarray]
     labels: np.ndarray
+    cut: int
 
 
 class Classifier:
@@ -75,13 +83,27 @@ class Classifier:
         """Texts as ids."""
         number = {label: i for i, label in enumerate(self.config.labels)}
         labels = [-1 if t.label is None else number[t.label] for t in texts]
-        ids = [batches.encode(t.content, self.tokenizer, self.config.text) for t in texts]
-        return Encoded(ids, np.array(labels, np.int32))
+        limit, ids, cut = self.config.text.max_tokens, [], 0
+        for found in texts:
+            whole = self.tokenizer.encode(found.content)
+            cut += len(whole) > limit
+            ids.append(batches.kept(whole, self.config.text))
+        return Encoded(ids, np.array(labels, np.int32), cut)
+
+    def warn_of_cut(self, cut: int, texts: int, name: str) -> None:
+        """Logs how many texts are not read to their end, or from their beginning."""
+        if cut:
+            config = self.config.text
+            logging.warning(
+                "%d of %d %s texts are longer than max_tokens: of these the %s %d tokens are read",
+                *(cut, texts, name, config.keep, config.max_tokens),
+            )
 
     def log_probs(self, encoded: Encoded) -> np.ndarray:
         """Of all labels for each text. -> [N, number of labels] float32."""
         found = np.zeros([len(encoded.ids), len(self.config.labels)], np.float32)
-        for batch in batches.in_order(*encoded, self.config.train.batch_size, self.sizes):
+        size = self.config.train.batch_size
+        for batch in batches.in_order(encoded.ids, encoded.labels, size, self.sizes):
             real = batch.places >= 0
             log_probs = self._log_probs(tf.constant(batch.ids), tf.constant(batch.lengths))
             found[batch.places[real]] = log_probs.numpy()[real]
@@ -93,12 +115,16 @@ class Classifier:
 
     def predict(self, texts: Iterable[Text]) -> Iterator[tuple[Text, dict[str, float]]]:
         """The probability of each label, text by text, in the order of texts."""
-        count = _TOGETHER * self.config.train.batch_size
+        window = _TOGETHER * self.config.train.batch_size
         texts = iter(texts)
-        while some := list(itertools.islice(texts, count)):
-            probabilities = np.exp(self.log_probs(self.encode(some)))
+        count = cut = 0
+        while some := list(itertools.islice(texts, window)):
+            encoded = self.encode(some)
+            count, cut = count + len(some), cut + encoded.cut
+            probabilities = np.exp(self.log_probs(encoded))
             for found, row in zip(some, probabilities.tolist(), strict=True):
                 yield found, dict(zip(self.config.labels, row, strict=True))
+        self.warn_of_cut(cut, count, "given")
 
     def save(self, path: str) -> None:
         """Writes the folder, which appears whole or not at all; one that is there is replaced."""

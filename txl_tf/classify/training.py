@@ -44,6 +44,9 @@ def train(
     config = classifier.config.train
     encoded = classifier.encode(texts)
     held_out = None if valid is None else classifier.encode(valid)
+    classifier.warn_of_cut(encoded.cut, len(texts), "training")
+    if held_out is not None:
+        classifier.warn_of_cut(held_out.cut, len(held_out.ids), "validation")
     logging.info(
         "texts=%d tokens=%d labels=%d parameters=%d sizes=%s",
         len(texts),
@@ -71,7 +74,9 @@ class _Run:
         self._config = config = classifier.config.train
         self._valid = valid
         self._model_dir = model_dir
-        self._batches = batches.shuffled(*encoded, config.batch_size, classifier.sizes, config.seed)
+        self._batches = batches.shuffled(
+            encoded.ids, encoded.labels, config.batch_size, classifier.sizes, config.seed
+        )
         self._optimizer = optimizers.make_optimizer(config)
         self._optimizer.build(classifier.model.trainable_variables)
         jit = devices.make("one_device").jit(config.jit)

@@ -7,8 +7,11 @@ without labels are files side by side. Names that begin with a dot are passed ov
 file may be compressed.
 """
 
-from collections.abc import Iterator, Sequence
+import collections
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
+
+from absl import logging
 
 from txl_tf.data import files, text, vocabulary
 
@@ -50,21 +53,55 @@ def read_unlabelled(path: str) -> Iterator[Text]:
 
 
 def of_lines(source: text.Source) -> Iterator[Text]:
-    """One text a line, without labels."""
+    """One text a line, without labels.
+
+    Raises:
+      ValueError: a line has a tab, as one with a label has; names it.
+    """
     for place, line in _lines(source):
+        before, tab, _ = line.partition("\t")
+        if tab:
+            raise ValueError(
+                f"{place} must be a text without a label, in which a tab is written \\t, "
+                f"got one after {_short(before)!r}"
+            )
         yield _checked(Text(place, vocabulary.unescaped(line, place)))
 
 
 def labels_of(texts: Sequence[Text], path: str) -> tuple[str, ...]:
-    """The labels of texts for training, sorted.
+    """The labels of texts for training, sorted; warns of those that look like a mistake.
 
     Raises:
-      ValueError: there is but one.
+      ValueError: there is but one, or two can hardly be told apart.
     """
-    labels = tuple(sorted({t.label for t in texts if t.label is not None}))
+    counts = collections.Counter(t.label for t in texts if t.label is not None)
+    labels = tuple(sorted(counts))
     if len(labels) < 2:
         raise ValueError(f"{path} must hold at least two labels, got only {labels[0]!r}")
+    for one, other in _alike(labels, _plain):
+        raise ValueError(
+            f"{path} must hold labels that differ by more than white space, "
+            f"got {one!r} ({counts[one]} texts) and {other!r} ({counts[other]})"
+        )
+    for one, other in _alike(labels, lambda label: _plain(label).casefold()):
+        logging.warning("%s holds labels that differ by case alone: %r, %r", path, one, other)
+    if len(labels) == len(texts) > 2:
+        logging.warning("%s: each of %d texts has a label of its own", path, len(texts))
+    elif texts[0].name == f"{path}:1" and counts[texts[0].label or ""] == 1:
+        logging.warning("%s:1: no other text has label %r; is it a header?", path, texts[0].label)
     return labels
+
+
+def _plain(label: str) -> str:
+    return " ".join(label.split())
+
+
+def _alike(labels: Sequence[str], shown: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """Labels that are shown alike, with the first such one."""
+    first: dict[str, str] = {}
+    for label in labels:
+        if (before := first.setdefault(shown(label), label)) != label:
+            yield before, label
 
 
 def check_labels(texts: Sequence[Text], labels: Sequence[str]) -> None:
@@ -105,7 +142,10 @@ def _of_folders(path: str) -> Iterator[Text]:
 
 def _of_folder(path: str) -> Iterator[Text]:
     for name in _names(path):
-        source = text.Source.from_path(f"{path.rstrip('/')}/{name}")
+        place = f"{path.rstrip('/')}/{name}"
+        if files.is_folder(place):
+            raise ValueError(f"{path} must hold a file for each text, got the folder {name}")
+        source = text.Source.from_path(place)
         with text.Reader(source) as reader:
             yield _checked(Text(source.name, "".join(map(text.decode, reader.pieces()))))
 

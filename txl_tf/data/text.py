@@ -78,7 +78,7 @@ class Source(NamedTuple):
           ValueError: it is not there, or is another type of file; names it.
         """
         if files.is_folder(path):
-            raise ValueError(f"{path} must be a file, got a folder; try {path.rstrip('/')}/*")
+            raise ValueError(f"{path} must be a file, got a folder")
         if not files.exists(path):
             raise ValueError(f"{path} must be a file, got none of that name")
         source = cls(path, files.size(path), lambda: files.open_bytes(path))
@@ -105,6 +105,8 @@ def find(patterns: Sequence[str]) -> list[Source]:
     paths: list[str] = []
     for pattern in patterns:
         is_glob = any(letter in pattern for letter in "*?[") and not files.exists(pattern)
+        if files.is_folder(pattern):
+            raise ValueError(f"{pattern} must be a file, got a folder; try {pattern.rstrip('/')}/*")
         found = [p for p in files.glob(pattern) if not files.is_folder(p)] if is_glob else [pattern]
         if not found:
             raise ValueError(f"{pattern} must match a file, got none")
