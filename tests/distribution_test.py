@@ -138,6 +138,26 @@ class DevicesTest(parameterized.TestCase):
         with patched, self.assertRaisesRegex(ValueError, message):
             devices.make("multi_worker")
 
+    def test_a_chief_comes_before_the_workers(self):
+        """TensorFlow numbers tasks anew for each type: worker 0 is not the chief."""
+        strategy = absltest.mock.Mock(num_replicas_in_sync=3)
+        strategy.extended.worker_devices = ["/device:CPU:0"]
+        cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
+        tasks = ("chief", 0), ("worker", 0), ("worker", 1)
+        found = []
+        for kind, index in tasks:
+            value = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+            strategy.cluster_resolver.task_id = index
+            with (
+                absltest.mock.patch.dict(os.environ, TF_CONFIG=value),
+                absltest.mock.patch.object(
+                    tf.distribute, "MultiWorkerMirroredStrategy", return_value=strategy
+                ),
+            ):
+                made = devices.make("auto")
+            found.append((made.num_workers, made.is_chief, made.rows(6)))
+        self.assertEqual(found, [(3, True, (0, 2)), (3, False, (2, 4)), (3, False, (4, 6))])
+
     def test_auto_is_one_device_where_there_is_one(self):
         self.assertEqual(devices.make("auto").num_replicas, 1)
 

@@ -1,12 +1,11 @@
 """The devices that a run computes on: one, or several that share each step's rows."""
 
-import json
-import os
 from collections.abc import Callable
 
 import tensorflow as tf
 from absl import logging
 
+from txl_tf.training import cluster
 from txl_tf.training.distribution import Distribution
 
 
@@ -33,7 +32,8 @@ def make(name: str, tpu: str | None = None) -> Distribution:
 def _auto(tpu: str | None) -> Distribution:
     if tpu is not None:
         return _tpu(tpu)
-    if len(_workers()) > 1:
+    workers = cluster.from_environment()
+    if workers is not None and len(workers.addresses) > 1:
         return _multi_worker(None)
     return _mirrored(None) if len(tf.config.list_physical_devices("GPU")) > 1 else _one_device(None)
 
@@ -54,12 +54,11 @@ def _mirrored(tpu: str | None) -> Distribution:
 def _multi_worker(tpu: str | None) -> Distribution:
     """All GPUs of several machines, or their CPUs, each machine with a TF_CONFIG of its own."""
     del tpu
-    workers = _workers()
-    if not workers:
+    workers = cluster.from_environment()
+    if workers is None:
         raise ValueError(
             "TF_CONFIG must name the workers for strategy multi_worker, as "
-            '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": 0}}, '
-            "got none"
+            f"{cluster.FORM}, got none"
         )
     ring = tf.distribute.experimental.CommunicationImplementation.RING
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
@@ -67,8 +66,7 @@ def _multi_worker(tpu: str | None) -> Distribution:
         None if has_gpu else tf.distribute.experimental.CommunicationOptions(implementation=ring)
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-    resolver = strategy.cluster_resolver
-    return Distribution(strategy, num_workers=len(workers), worker=resolver.task_id or 0)
+    return Distribution(strategy, num_workers=len(workers.addresses), worker=workers.index)
 
 
 def _tpu(tpu: str | None) -> Distribution:
@@ -82,16 +80,6 @@ def _tpu(tpu: str | None) -> Distribution:
     except (ValueError, tf.errors.OpError) as error:
         told = str(error).splitlines()[0]
         raise ValueError(f"tpu must be one that can be reached, got {tpu!r}: {told}") from error
-
-
-def _workers() -> list[str]:
-    """The addresses of all workers, the chief first, as TF_CONFIG has them."""
-    text = os.environ.get("TF_CONFIG", "")
-    try:
-        cluster = json.loads(text or "{}").get("cluster", {})
-        return [*cluster.get("chief", []), *cluster.get("worker", [])]
-    except (json.JSONDecodeError, AttributeError, TypeError) as error:
-        raise ValueError(f"TF_CONFIG must be a JSON object with a cluster, got {text!r}") from error
 
 
 STRATEGIES: dict[str, Callable[[str | None], Distribution]] = {
