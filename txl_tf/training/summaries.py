@@ -3,20 +3,33 @@
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
+
+from txl_tf.data import files, tfrecord
+
+_CONFIG = "config"
 
 
 class Summaries:
     """Writes scalars and texts under model_dir/tensorboard.
 
     There is one folder a curve, so that train and valid overlay. A resumed run writes further files
-    into the same folders.
+    into the same folders, and calls `begin` first, so that no step is there twice.
     """
 
     def __init__(self, model_dir: str) -> None:
         self._folder = os.path.join(model_dir, "tensorboard")
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
+
+    def begin(self, step: int, config: str) -> None:
+        """Drops what comes after `step`, and shows the config from there on."""
+        for folder in filter(files.is_folder, _paths(self._folder)):
+            with_points = [path for path in _paths(folder) if ".tfevents." in path]
+            for path in with_points:
+                _keep_until(step, path)
+        self.write_text("train", step, _CONFIG, config)
 
     def write(self, curve: str, step: int, values: Mapping[str, float]) -> None:
         """Adds a point to each of the `values`' charts."""
@@ -38,3 +51,34 @@ class Summaries:
         with self._writers[curve].as_default():
             yield
         self._writers[curve].flush()
+
+
+def _paths(folder: str) -> list[str]:
+    if not files.is_folder(folder):
+        return []
+    return [os.path.join(folder, name) for name in files.names(folder)]
+
+
+def _keep_until(step: int, path: str) -> None:
+    """Writes an event file anew without later events, the config of `step` and a torn end."""
+    kept, is_whole = [], True
+    try:
+        for record in tfrecord.records(path):
+            event = tf.compat.v1.Event.FromString(record)
+            if event.step < step or event.step == step and not _is_config(event):
+                kept.append(record)
+            else:
+                is_whole = False
+    except ValueError:  # its writer was killed
+        is_whole = False
+    if is_whole:
+        return
+    draft = os.path.join(os.path.dirname(path), "draft")  # a name that TensorBoard passes over
+    with tfrecord.RecordWriter(draft) as file:
+        for record in kept:
+            file.write(record)
+    files.rename(draft, path)
+
+
+def _is_config(event: Any) -> bool:
+    return any(value.tag == _CONFIG for value in event.summary.value)

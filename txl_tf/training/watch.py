@@ -54,7 +54,7 @@ class Watch:
         lines = self._metrics.keep_until(step)
         self.journal.go_on(lines)
         self._early_stop.note_all(lines)
-        self._summaries.write_text("train", step, "config", self._config.to_json())
+        self._summaries.begin(step, self._config.to_json())
 
     def tell_validation(self, step: int, valid: Evaluation) -> None:
         """Tells of a validation, and writes a sample if there is to be one."""
