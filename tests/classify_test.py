@@ -6,6 +6,7 @@ import json
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
@@ -16,6 +17,7 @@ from txl_tf.classify.config import ClassifierConfig, TextConfig, start
 from txl_tf.classify.scores import Scores
 from txl_tf.data import tokenizers
 from txl_tf.data.labelled_text import Text
+from txl_tf.training.skips import NonFiniteError
 
 LABELS = ("few", "many")
 
@@ -180,20 +182,30 @@ class ClassifierTest(parameterized.TestCase):
         np.testing.assert_allclose(*found, rtol=0, atol=1e-6)
 
     def test_a_loss_that_is_no_number_ends_it(self):
-        config = configs.override_all(small(), ["train.learning_rate=1e30", "train.log_every=5"])
-        classifier = Classifier(config, tokenizers.ByteTokenizer())
+        """All weights but the first step's change stay; a run that learns nothing fails."""
+        changes = ["train.max_skipped_steps=2", "train.log_every=5", "model.init_std=1000"]
+        changes += ["train.learning_rate=1000", "train.warmup_steps=0", "train.adam_epsilon=1e-30"]
+        classifier = Classifier(configs.override_all(small(), changes), tokenizers.ByteTokenizer())
+        for weight in classifier.model.trainable_variables[:1]:
+            weight.assign(tf.fill(weight.shape, 1e38))
+        before = [weight.numpy() for weight in classifier.model.weights]
         folder = helpers.temp_dir(self) / "model"
-        with self.assertRaisesRegex(ValueError, "loss must be a number, got .*; try a lower"):
+        with self.assertRaisesRegex(
+            NonFiniteError, "must be finite, got .* at step 3, number 3 in"
+        ):
             training.train(classifier, draw_texts(24), None, str(folder))
         self.assertFalse(folder.exists())
+        for weight, value in zip(classifier.model.weights, before, strict=True):
+            np.testing.assert_array_equal(weight, value)
 
     @parameterized.parameters(True, False)
-    def test_weights_that_are_no_numbers_are_not_kept(self, with_valid):
-        changes = ["train.learning_rate=1e39", "train.train_steps=1", "train.warmup_steps=0"]
+    def test_a_run_of_skipped_steps_alone_is_not_kept(self, with_valid):
+        changes = ["train.train_steps=1", "train.warmup_steps=0"]
         classifier = Classifier(configs.override_all(small(), changes), tokenizers.ByteTokenizer())
+        classifier.model.weights[0].assign(tf.fill(classifier.model.weights[0].shape, np.nan))
         folder = helpers.temp_dir(self) / "model"
         valid = draw_texts(8, seed=1) if with_valid else None
-        with self.assertRaisesRegex(ValueError, "loss must be a number, got nan at step 1; try"):
+        with self.assertRaisesRegex(NonFiniteError, "nats must be finite, got nan at step 1, num"):
             training.train(classifier, draw_texts(24), valid, str(folder))
         self.assertFalse(folder.exists())
 

@@ -1,9 +1,13 @@
 import dataclasses
 import json
+import math
+import typing
 
 from absl.testing import absltest, parameterized
 
 import helpers
+from txl_tf import fields, kinds
+from txl_tf.classify.config import TextConfig
 from txl_tf.config import (
     Config,
     DataConfig,
@@ -12,6 +16,20 @@ from txl_tf.config import (
     TransformerXLConfig,
     override,
     override_all,
+)
+from txl_tf.encoder_config import EncoderConfig
+
+WHOLE = (
+    (TransformerXLConfig, dict(vocab_size=11)),
+    (EncoderConfig, dict(vocab_size=11)),
+    (TrainConfig, {}),
+    (EvalConfig, {}),
+    (TextConfig, dict(tokenizer="char")),
+    (kinds.TopK, dict(k=1)),
+    (kinds.Local, dict(window=2)),
+    (kinds.Longformer, dict(window=2)),
+    (kinds.BigBird, {}),
+    (kinds.Switch, dict(experts=2)),
 )
 
 
@@ -41,7 +59,17 @@ class RulesTest(parameterized.TestCase):
             "position must be one of xl, shaw, absolute, absolute_per_layer, got 'rotary'",
         ),
         (dict(attention=()), r"attention must not be empty, got \(\)"),
-        (dict(layer_norm_epsilon=0.0), "layer_norm_epsilon must be above 0, got 0.0"),
+        (dict(layer_norm_epsilon=0.0), "layer_norm_epsilon must be at least 1e-30, got 0.0"),
+        (dict(layer_norm_epsilon=2.0), "layer_norm_epsilon must be at most 1, got 2.0"),
+        (dict(dropout=1 - 2**-26), "dropout must be at least 0 and below 1, got 0.99999998"),
+        (dict(dropout=math.nan), "dropout must be at least 0 and below 1, got nan"),
+        (dict(attention_dropout=-0.1), "attention_dropout must be at least 0 and below 1, got -0"),
+        (dict(init_std=1e4), "init_std must be at most 1000.0, got 10000.0"),
+        (dict(proj_init_std=1e4), "proj_init_std must be at most 1000.0, got 10000.0"),
+        (
+            dict(clamp_len=10**400),
+            "clamp_len must be at most 1073741824, got 1000000000.*401 chara",
+        ),
     )
     def test_a_bad_architecture_names_field_and_value(self, changes, message):
         with self.assertRaisesRegex(ValueError, message):
@@ -49,7 +77,28 @@ class RulesTest(parameterized.TestCase):
 
     @parameterized.parameters(
         (TrainConfig, dict(precision="half"), "precision must be one of float32, bfloat16"),
-        (TrainConfig, dict(clip_norm=0.0), "clip_norm must be above 0 or none, got 0.0"),
+        (TrainConfig, dict(clip_norm=0.0), "clip_norm must be none, or between 1e-30 and 1e.30, g"),
+        (TrainConfig, dict(clip_norm=3e38), "clip_norm must be none, or between .*, got 3e.38"),
+        (TrainConfig, dict(clip_norm=1e39), "clip_norm must be none, or between .*, got 1e.39"),
+        (TrainConfig, dict(clip_norm=-math.inf), "clip_norm must be none, or between .*, got -inf"),
+        (TrainConfig, dict(clip_norm=math.nan), "clip_norm must be none, or between .*, got nan"),
+        (
+            TrainConfig,
+            dict(learning_rate=math.inf),
+            "learning_rate must be at most 1000.0, got inf",
+        ),
+        (TrainConfig, dict(learning_rate=1001), "learning_rate must be at most 1000.0, got 1001.0"),
+        (TrainConfig, dict(learning_rate=-1e-9), "learning_rate must be at least 0, got -1e-09"),
+        (TrainConfig, dict(min_lr_ratio=1.5), "min_lr_ratio must be at most 1, got 1.5"),
+        (TrainConfig, dict(adam_beta1=1.0), "adam_beta1 must be at least 0 and below 1, got 1.0"),
+        (TrainConfig, dict(adam_beta1=1 - 2**-25), "adam_beta1 must be .* below 1, got 0.9999999"),
+        (TrainConfig, dict(adam_beta2=1), "adam_beta2 must be at least 0 and below 1, got 1.0"),
+        (TrainConfig, dict(adam_epsilon=0.0), "adam_epsilon must be at least 1e-30, got 0.0"),
+        (TrainConfig, dict(adam_epsilon=1e-45), "adam_epsilon must be at least 1e-30, got 1e-45"),
+        (TrainConfig, dict(adam_epsilon=1e4), "adam_epsilon must be at most 1000.0, got 10000.0"),
+        (TrainConfig, dict(seed=2**31), "seed must be at most 2147483647, got 2147483648"),
+        (TrainConfig, dict(max_skipped_steps=-1), "max_skipped_steps must be at least 0, got -1"),
+        (EvalConfig, dict(mem_len=2**31), "mem_len must be at most 1073741824, got 2147483648"),
         (TrainConfig, dict(batch_size=4, accumulate_steps=3), "batch_size must be a multiple of"),
         (TrainConfig, dict(warmup_steps=9, train_steps=9), "warmup_steps must be below train_ste"),
         (DataConfig, dict(layout="rows"), "layout must be one of contiguous, reference"),
@@ -58,6 +107,54 @@ class RulesTest(parameterized.TestCase):
     def test_a_bad_run_names_field_and_value(self, kind, changes, message):
         with self.assertRaisesRegex(ValueError, message):
             kind(**changes)
+
+    @parameterized.parameters(
+        dict(adam_beta1=0.0, adam_beta2=0.0),
+        dict(adam_beta1=1 - 2**-24, adam_epsilon=1e-30, learning_rate=1e3),
+        dict(clip_norm=1e9, seed=2**31 - 1),
+    )
+    def test_the_ends_of_what_is_sensible_are_taken(self, **changes):
+        self.assertEqual(vars(TrainConfig(**changes)) | changes, vars(TrainConfig(**changes)))
+
+    def test_an_infinite_clip_is_none(self):
+        self.assertIsNone(TrainConfig(clip_norm=math.inf).clip_norm)
+        self.assertIsNone(override(whole(), "train.clip_norm=inf").train.clip_norm)
+        written = whole().to_json().replace('"clip_norm": 0.25', '"clip_norm": Infinity')
+        self.assertIsNone(Config.from_json(written).train.clip_norm)
+
+    @parameterized.parameters(*(kind for kind, *_ in WHOLE))
+    def test_every_number_has_two_ends(self, kind):
+        base = next(values for each, values in WHOLE if each is kind)
+        numbers = {int: (10**400, -(10**400)), float: (math.inf, -math.inf, math.nan, 10**400)}
+        for name, declared in fields.types_of(kind).items():
+            for each in {declared, *typing.get_args(declared)} & numbers.keys():
+                for value in numbers[each]:
+                    if (name, value) != ("clip_norm", math.inf):
+                        with self.assertRaisesRegex(ValueError, f"^{name} must ", msg=name):
+                            kind(**base | {name: value})
+
+    @parameterized.parameters(
+        (dict(), 64, 2048),  # of the default d_model, 512
+        (dict(d_model=64), 8, 256),
+        (dict(d_model=64, num_heads=4), 16, 256),
+        (dict(d_model=64, head_dim=5, d_inner=7), 5, 7),
+        (dict(d_model=100), 12, 400),
+        (dict(d_model=4), 1, 16),
+    )
+    def test_widths_follow_d_model_where_they_are_not_given(self, given, head_dim, d_inner):
+        for kind in (TransformerXLConfig, EncoderConfig):
+            config = kind(vocab_size=11, **given)
+            self.assertEqual((config.head_dim, config.d_inner), (head_dim, d_inner))
+
+    def test_widths_are_written_as_numbers_and_read_as_either(self):
+        config = Config(model=TransformerXLConfig(vocab_size=11, d_model=64))
+        tree = json.loads(config.to_json())
+        self.assertEqual((tree["model"]["head_dim"], tree["model"]["d_inner"]), (8, 256))
+        self.assertEqual(Config.from_json(json.dumps(tree)), config)
+        tree["model"]["head_dim"] = None
+        self.assertEqual(Config.from_json(json.dumps(tree)), config)
+        wider = override_all(config, ["model.d_model=128", "model.head_dim=none"])
+        self.assertEqual((wider.model.head_dim, wider.model.d_inner), (16, 256))
 
     def test_layers_repeat_their_specs(self):
         config = helpers.tiny_config(num_layers=3, attention=("dense", "topk(k=1)"))

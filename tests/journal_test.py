@@ -11,8 +11,9 @@ import run_files
 from txl_tf.config import TrainConfig
 from txl_tf.data.text_size import TextSize
 from txl_tf.inference.evaluate import Evaluation
-from txl_tf.training.journal import Journal, NonFiniteError
+from txl_tf.training.journal import Journal
 from txl_tf.training.metrics_file import MetricsFile
+from txl_tf.training.skips import NonFiniteError
 from txl_tf.training.step import Metrics
 from txl_tf.training.summaries import Summaries
 

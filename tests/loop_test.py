@@ -19,7 +19,7 @@ from txl_tf.data.batches import Batches
 from txl_tf.training import lock, loop, preemption
 from txl_tf.training import step as step_lib
 from txl_tf.training.distribution import Distribution
-from txl_tf.training.journal import NonFiniteError
+from txl_tf.training.skips import NonFiniteError
 
 ROWS, TOKENS = 4, 5
 

@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from txl_tf import fields
-from txl_tf.fields import LONGEST, check, check_at_least, check_between, check_choice
-from txl_tf.stack_config import StackConfig
+from txl_tf.fields import LARGEST_SEED, LONGEST, check, check_between, check_choice, check_rate
+from txl_tf.stack_config import MOST_STD, StackConfig
 
 POSITIONS = ("xl", "shaw", "absolute", "absolute_per_layer")
 POLICIES = {  # Keras' name of what a precision computes in
@@ -29,8 +30,9 @@ class TransformerXLConfig(StackConfig):
       num_layers: number of layers, L.
       d_model: width of the residual stream, D. Even where there are sinusoids: half are cosines.
       num_heads: attention heads, H.
-      head_dim: width of a head, K. H * K need not equal D.
-      d_inner: width of the feed-forward net's hidden layer, F.
+      head_dim: width of a head, K; None becomes d_model // num_heads, 1 at least. H * K need not
+        equal D.
+      d_inner: width of the feed-forward net's hidden layer, F; None becomes 4 * d_model.
       mem_len: memory slots a layer, M. Zero means no memory.
       d_embed: width of the first embedding table; None means d_model.
       cutoffs: first ids of the tail clusters, rising; empty means a plain softmax.
@@ -77,9 +79,9 @@ class TransformerXLConfig(StackConfig):
 
     def __post_init__(self) -> None:
         self.check_stack()
-        check_at_least(self, 1, "d_embed", "div_val", "num_positions")
-        check_between(self, 1, LONGEST, "attention_span")
-        check_at_least(self, 0, "mem_len", "proj_init_std")
+        check_between(self, 1, LONGEST, "d_embed", "div_val", "attention_span", "num_positions")
+        check_between(self, 0, LONGEST, "mem_len")
+        check_between(self, 0, MOST_STD, "proj_init_std")
         rising = all(a < b for a, b in zip((0, *self.cutoffs), self.cutoffs, strict=False))
         check(rising, "cutoffs", "rise from above 0", self.cutoffs)
         if self.cutoffs and self.cutoffs[-1] >= self.vocab_size:
@@ -153,16 +155,16 @@ class TrainConfig:
       batch_size: rows of one optimizer step over all replicas.
       segment_len: tokens of a row in one step.
       train_steps: optimizer steps of the whole run, warm-up included.
-      learning_rate: the peak.
+      learning_rate: the peak, at most 1000.
       warmup_steps: linear from 0 at the first step.
       min_lr_ratio: floor of the cosine as a part of the peak.
       adam_beta1, adam_beta2, adam_epsilon: of Adam; epsilon is added to the uncorrected root.
-      clip_norm: global norm to which gradients are clipped; None is off.
+      clip_norm: global norm to which gradients are clipped; None, or infinity, is off.
       accumulate_steps: parts into which a batch's rows are cut; gradients are summed over them.
       precision: "float32", "bfloat16" or "float16", with dynamic loss scaling (weights, norms,
         scores and loss stay float32).
-      max_skipped_steps: steps in a row whose loss or gradients may be no numbers; they change
-        nothing, and one more stops the run.
+      max_skipped_steps: steps in a row whose losses, gradients or update may be NaN or infinite;
+        they change nothing, and one more stops the run.
       rematerialize: whether a layer's activations are computed again for the gradient, in place of
         being kept: less memory, more time.
       jit: whether the step is compiled by XLA; None is where there is a GPU or a TPU. On a CPU it
@@ -204,18 +206,21 @@ class TrainConfig:
     sample_length: int = 0
 
     def __post_init__(self) -> None:
+        if self.clip_norm == math.inf:  # as PyTorch says it
+            object.__setattr__(self, "clip_norm", None)
         fields.check_types(self)
-        check_at_least(self, 0, "seed", "warmup_steps", "min_lr_ratio", "learning_rate")
-        check_at_least(self, 0, "max_skipped_steps", "sample_length")
-        check_at_least(self, 1, "batch_size", "segment_len", "train_steps", "accumulate_steps")
-        check_at_least(self, 1, "log_every", "eval_every", "checkpoint_every", "keep_checkpoints")
-        check_at_least(self, 1, "eval_batches", "stop_after_evals", "steps_per_loop")
-        check(
-            self.clip_norm is None or self.clip_norm > 0,
-            "clip_norm",
-            "be above 0 or none",
-            self.clip_norm,
-        )
+        check_between(self, 0, LARGEST_SEED, "seed")
+        check_between(self, 0, LONGEST, "warmup_steps", "max_skipped_steps", "sample_length")
+        check_between(self, 0, 1e3, "learning_rate")
+        check_between(self, 0, 1, "min_lr_ratio")
+        check_rate(self, "adam_beta1", "adam_beta2")
+        check_between(self, 1e-30, 1e3, "adam_epsilon")
+        is_clip = self.clip_norm is None or 1e-30 <= self.clip_norm <= 1e30
+        check(is_clip, "clip_norm", "be none, or between 1e-30 and 1e+30", self.clip_norm)
+        check_between(self, 1, LONGEST, "batch_size", "segment_len", "train_steps")
+        check_between(self, 1, LONGEST, "accumulate_steps", "log_every", "eval_every")
+        check_between(self, 1, LONGEST, "checkpoint_every", "keep_checkpoints", "eval_batches")
+        check_between(self, 1, LONGEST, "stop_after_evals", "steps_per_loop")
         check_choice(self, "precision", tuple(POLICIES))
         if self.stop_after_evals is not None and self.eval_every is None:
             raise ValueError(
@@ -253,9 +258,8 @@ class EvalConfig:
 
     def __post_init__(self) -> None:
         fields.check_types(self)
-        check_at_least(self, 1, "batch_size", "segment_len", "clamp_len")
-        check_between(self, 1, LONGEST, "attention_span")
-        check_at_least(self, 0, "mem_len")
+        check_between(self, 1, LONGEST, "batch_size", "segment_len", "clamp_len", "attention_span")
+        check_between(self, 0, LONGEST, "mem_len")
         check_choice(self, "layout", ("contiguous", "reference"))
 
 

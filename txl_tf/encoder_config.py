@@ -20,8 +20,9 @@ class EncoderConfig(StackConfig):
       num_layers: number of layers, L.
       d_model: width of the residual stream, D; even, for half of a position's numbers are cosines.
       num_heads: attention heads, H.
-      head_dim: width of a head, K; H * K need not equal D.
-      d_inner: width of the feed-forward net's hidden layer, F.
+      head_dim: width of a head, K; None becomes d_model // num_heads, 1 at least. H * K need not
+        equal D.
+      d_inner: width of the feed-forward net's hidden layer, F; None becomes 4 * d_model.
       position: how positions enter: "xl", Transformer-XL's relative encodings, of distances to
         later tokens too; "absolute", sinusoids of places from the start, added to the embedding.
       untie_biases: whether each layer has its own u and v, not one pair for all ("xl" alone).

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 LONGEST = 2**30  # tokens; sums of two such lengths are still int32
+LARGEST_SEED = 2**31 - 1  # of int32
+_NEXT_TO_ONE = 1 - 2**-25  # a float32 from here on is 1
 _SHOWN = 200  # characters of a value that a message shows
 
 
@@ -36,6 +38,14 @@ def check_between(config: object, least: float, most: float, *fields: str) -> No
     for field in fields:
         value = getattr(config, field)
         check(value is None or value <= most, field, f"be at most {most}", value)
+
+
+def check_rate(config: object, *fields: str) -> None:
+    """Refuses what is no part of a whole: a value below 0, or one that float32 rounds to 1."""
+    for field in fields:
+        value = getattr(config, field)
+        fits = value is None or 0 <= value < _NEXT_TO_ONE
+        check(fits, field, "be at least 0 and below 1", value)
 
 
 def parse(name: str, kind: Any, text: str) -> Any:

@@ -10,9 +10,16 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from txl_tf import fields, specs
-from txl_tf.fields import LONGEST, check, check_between, check_choice, shown
+from txl_tf.fields import (
+    LARGEST_SEED,
+    LONGEST,
+    check,
+    check_between,
+    check_choice,
+    check_rate,
+    shown,
+)
 
-_LARGEST_SEED = 2**31 - 1
 _LARGEST_FACTOR = 1e6  # of capacities and losses: far beyond sense, and far from float32's end
 
 
@@ -151,7 +158,7 @@ class BigBird(Kind):
     def _check(self) -> None:
         check_between(self, 1, LONGEST, "block")
         check_between(self, 0, LONGEST, "random")
-        check_between(self, 0, _LARGEST_SEED, "seed")
+        check_between(self, 0, LARGEST_SEED, "seed")
         check(
             self.reach <= LONGEST,
             "block",
@@ -219,11 +226,8 @@ class Switch(Kind):
             value = getattr(self, name)
             check(value is None or value > 0, name, "be above 0", value)
             check_between(self, 0, _LARGEST_FACTOR, name)
-        check(0 <= self.jitter < 1, "jitter", "be at least 0 and below 1", self.jitter)
         check_between(self, 0, _LARGEST_FACTOR, "balance_loss", "z_loss")
-        if self.expert_dropout is not None:
-            rate = self.expert_dropout
-            check(0 <= rate < 1, "expert_dropout", "be at least 0 and below 1", rate)
+        check_rate(self, "jitter", "expert_dropout")
         check_choice(self, "group", ("row", "batch"))
         check_choice(self, "dispatch", ("gather", "einsum"))
 

@@ -1,9 +1,18 @@
 """What the configs of all models made of blocks have in common: fields, and their rules."""
 
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
 from txl_tf import fields, kinds
-from txl_tf.fields import check, check_at_least
+from txl_tf.fields import LONGEST, check, check_between, check_rate
+
+MOST_STD = 1e3  # of initial weights: nothing is learnt from there, but nothing overflows either
+
+if TYPE_CHECKING:
+    Derived = int  # which it is from construction on
+else:
+    Derived = int | None
+_DERIVED: Any = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -14,8 +23,8 @@ class StackConfig:
     num_layers: int = 12
     d_model: int = 512
     num_heads: int = 8
-    head_dim: int = 64
-    d_inner: int = 2048
+    head_dim: Derived = _DERIVED
+    d_inner: Derived = _DERIVED
     untie_biases: bool = False
     pre_norm: bool = False
     dropout: float = 0.1
@@ -28,17 +37,20 @@ class StackConfig:
     layer_norm_epsilon: float = 1e-5
 
     def check_stack(self) -> None:
-        """Refuses fields of the wrong type, and sizes and rates that no stack can have."""
+        """Refuses fields of the wrong type, and sizes and rates that no stack can have.
+
+        Widths that are None become numbers here, so that a config says what a model has.
+        """
         fields.check_types(self)
-        check_at_least(self, 1, "vocab_size", "num_layers", "d_model", "num_heads", "head_dim")
-        check_at_least(self, 1, "d_inner", "clamp_len")
-        check_at_least(self, 0, "init_std")
-        check(
-            self.layer_norm_epsilon > 0, "layer_norm_epsilon", "be above 0", self.layer_norm_epsilon
-        )
-        for field in ("dropout", "attention_dropout"):
-            rate = getattr(self, field)
-            check(0 <= rate < 1, field, "be at least 0 and below 1", rate)
+        check_between(self, 1, LONGEST, "vocab_size", "num_layers", "d_model", "num_heads")
+        check_between(self, 1, LONGEST, "head_dim", "d_inner", "clamp_len")
+        if self.head_dim is None:
+            object.__setattr__(self, "head_dim", max(self.d_model // self.num_heads, 1))
+        if self.d_inner is None:
+            object.__setattr__(self, "d_inner", 4 * self.d_model)
+        check_between(self, 0, MOST_STD, "init_std")
+        check_between(self, 1e-30, 1, "layer_norm_epsilon")
+        check_rate(self, "dropout", "attention_dropout")
 
     def check_even(self) -> None:
         """Refuses a width that sinusoids do not fill."""

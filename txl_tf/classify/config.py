@@ -6,7 +6,7 @@ import json
 from txl_tf import fields, kinds
 from txl_tf.config import TrainConfig, TransformerXLConfig, from_dict, parse_json
 from txl_tf.encoder_config import EncoderConfig
-from txl_tf.fields import check_at_least, check_choice
+from txl_tf.fields import LONGEST, check_between, check_choice
 from txl_tf.models import backbones
 from txl_tf.models.sequence_classifier import check_pooling
 
@@ -16,7 +16,6 @@ TOKENIZERS = ("byte", "char", "word")
 # Fields of TrainConfig that mean nothing here.
 _UNUSED = (
     "accumulate_steps",
-    "max_skipped_steps",
     "rematerialize",
     "steps_per_loop",
     "checkpoint_every",
@@ -50,7 +49,7 @@ class TextConfig:
     def __post_init__(self) -> None:
         fields.check_types(self)
         check_choice(self, "tokenizer", TOKENIZERS)
-        check_at_least(self, 1, "max_symbols", "max_tokens")
+        check_between(self, 1, LONGEST, "max_symbols", "max_tokens")
         check_choice(self, "keep", KEEP)
         check_choice(self, "global_tokens", GLOBAL_TOKENS)
         if self.tokenizer == "byte" and self.max_symbols is not None:

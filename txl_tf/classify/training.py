@@ -14,8 +14,10 @@ from txl_tf.classify.classifier import Classifier, Encoded
 from txl_tf.classify.scores import Scores
 from txl_tf.data.labelled_text import Text
 from txl_tf.ops.dropout import DropoutKey
-from txl_tf.training import devices
+from txl_tf.training import devices, update
 from txl_tf.training import optimizer as optimizers
+from txl_tf.training.skips import SkippedSteps
+from txl_tf.training.step import Metrics
 
 
 def train(
@@ -39,7 +41,8 @@ def train(
     Returns the validation of the best, or None.
 
     Raises:
-      ValueError: the loss, or a weight, is no longer a number.
+      ValueError: the loss of a validation is not finite, or too many steps in a row were skipped
+        as theirs was not.
     """
     config = classifier.config.train
     encoded = classifier.encode(texts)
@@ -85,7 +88,8 @@ class _Run:
         self._best_weights: list[np.ndarray] = []
         self._best_step = 0
         self._worse = 0  # validations since the best
-        self._untold: list[tf.Tensor] = []
+        self._skips = SkippedSteps(config.train_steps, config.max_skipped_steps)
+        self._untold: list[Metrics] = []
         self._tokens = 0
         self._told = time.monotonic()
 
@@ -113,8 +117,6 @@ class _Run:
         """Goes back to the best; writes what validation has not written yet."""
         classifier = self._classifier
         if self._best is None:
-            for weight in classifier.model.weights:
-                self._check(float(tf.reduce_sum(tf.cast(weight, tf.float32) * 0.0)))
             classifier.save(self._model_dir)
         else:
             for weight, value in zip(classifier.model.weights, self._best_weights, strict=True):
@@ -123,7 +125,7 @@ class _Run:
         return self._best
 
     def _make_step(self, ids, lengths, labels):
-        """Mean nats of a batch before the step."""
+        """One step on a batch; see `update.apply` for those that change nothing."""
         model, config = self._classifier.model, self._config
         seed = tf.stack([config.seed, tf.cast(self._optimizer.iterations, tf.int32)])
         with tf.GradientTape() as tape:
@@ -135,34 +137,50 @@ class _Run:
                 dropout_key=DropoutKey(seed, tf.range(ids.shape[0])),
                 training=True,
             )  # [B]
-            nats = tf.reduce_sum(nats) / tf.math.count_nonzero(labels >= 0, dtype=tf.float32)
-            loss = nats + model.auxiliary_loss()
+            num_real = tf.math.count_nonzero(labels >= 0, dtype=tf.float32)
+            nats = tf.reduce_sum(nats) / tf.maximum(num_real, 1.0)
+            auxiliary = model.auxiliary_loss()
+            loss = nats + auxiliary
         weights = model.trainable_variables
         gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        self._optimizer.apply(optimizers.clip(gradients, config.clip_norm)[0], weights)
-        return nats
+        rate = tf.identity(self._optimizer.learning_rate)  # before `apply` counts the step
+        done = update.apply(
+            self._optimizer,
+            gradients,
+            weights,
+            losses=(nats, auxiliary),
+            num_real=num_real,
+            clip_norm=config.clip_norm,
+        )
+        return Metrics(
+            nats,
+            num_real,
+            rate,
+            done.gradient_norm,
+            skipped=1.0 - tf.cast(done.good, tf.float32),
+            auxiliary=auxiliary,
+            weight_bound=done.weight_bound,
+        )
 
     def _tell(self) -> None:
-        step, now = self._classifier.step, time.monotonic()
-        nats = float(tf.reduce_mean(tf.stack(self._untold)))
+        step = self._classifier.step
+        nats = []
+        for number, told in enumerate(self._untold, start=step + 1 - len(self._untold)):
+            metrics = Metrics(*map(float, told))  # waits for the step
+            self._skips.note(number, metrics)
+            nats += [] if metrics.skipped else [metrics.nats]
+        now = time.monotonic()
         seconds = now - self._told
         logging.info(
-            "step=%d nats=%.4f tokens_per_s=%d seconds_left=%d",
+            "step=%d nats=%.4f tokens_per_s=%d seconds_left=%d%s",
             step,
-            nats,
+            np.mean(nats) if nats else math.nan,
             round(self._tokens / seconds),
             round(seconds / len(self._untold) * (self._config.train_steps - step)),
+            f" skipped_steps={self._skips.skipped}" if self._skips.skipped else "",
         )
-        self._check(nats)
         self._untold, self._tokens, self._told = [], 0, now
-
-    def _check(self, nats: float) -> None:
-        if not math.isfinite(nats):
-            step = self._classifier.step
-            raise ValueError(
-                f"loss must be a number, got {nats} at step {step}; try a lower learning_rate"
-            )
 
     def _validate(self, valid: Encoded) -> None:
         start = time.monotonic()
@@ -172,7 +190,11 @@ class _Run:
             "step=%d valid_accuracy=%.4f valid_macro_f1=%.4f valid_nats=%.4f",
             *(classifier.step, scores.accuracy, scores.macro_f1, scores.nats),
         )
-        self._check(scores.nats)
+        if not math.isfinite(scores.nats):
+            raise ValueError(
+                f"loss must be finite, got {scores.nats} in the validation at step "
+                f"{classifier.step}; try a lower learning_rate"
+            )
         best = self._best
         if best is None or (scores.accuracy, -scores.nats) > (best.accuracy, -best.nats):
             self._best, self._best_step, self._worse = scores, classifier.step, 0

@@ -49,7 +49,7 @@ class Checkpoints:
         self._folder = os.path.join(model_dir, model_dirs.CHECKPOINTS)
         self._best_folder = os.path.join(model_dir, model_dirs.BEST)
         self._weights = weights = model_dirs.weights_of(model)
-        slots = _slots_of(optimizer, model)
+        self._slots = slots = _slots_of(optimizer, model)
         scaling = {} if loss_scale is None else {"loss_scale": loss_scale}
         self._newest = tf.train.CheckpointManager(
             tf.train.Checkpoint(weights=weights, optimizer=slots, memory=copies, **scaling),
@@ -68,7 +68,7 @@ class Checkpoints:
         """Saves everything under the optimizer's step; returns the prefix.
 
         Raises:
-          ValueError: a weight is no number; nothing is saved then.
+          ValueError: a weight or a slot is not finite; nothing is saved then.
         """
         self._check_finite(f"step {int(self._optimizer.iterations.numpy())}")
         for copy, value in zip(self._copies, tf.nest.flatten(memory), strict=True):
@@ -116,13 +116,14 @@ class Checkpoints:
         self._check_finite(f"checkpoint {prefix}")
 
     def _check_finite(self, where: str) -> None:
-        """Refuses weights that are no numbers: saved on and on, they would be all that stays."""
-        for name, weight in self._weights.items():
-            if not tf.reduce_all(tf.math.is_finite(weight)):
-                raise ValueError(
-                    f"weights must be finite, got a NaN or infinity in {name} at {where}; "
-                    "go on from a checkpoint before it"
-                )
+        """Refuses NaN and infinity: checkpoints with them would replace all good ones."""
+        for what, variables in (("weights", self._weights), ("slots", self._slots)):
+            for name, variable in variables.items():
+                if variable.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(variable)):
+                    raise ValueError(
+                        f"{what} must be finite, got a NaN or infinity in {name} at {where}; "
+                        "go on from a checkpoint before it"
+                    )
 
     def _restore_best_nats(self) -> None:
         for prefix in model_dirs.checkpoints(self._best_folder):

@@ -14,13 +14,11 @@ from txl_tf.data.text_size import TextSize
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.inference.totals import Bits, bits, perplexity
 from txl_tf.training.memory_use import memory_use
+from txl_tf.training.skips import SkippedSteps
 from txl_tf.training.step import Metrics
 
 _LONGEST_SILENCE = 60.0  # seconds
-
-
-class NonFiniteError(ValueError):
-    """Losses or gradients are no numbers, step after step: nothing worth saving comes after."""
+_COUNTS = {"skipped": "skipped_steps", "without_targets": "steps_without_targets"}
 
 
 class Record(Protocol):
@@ -48,9 +46,7 @@ class Journal:
         self, config: TrainConfig, unit: str | None, size: TextSize, records: Sequence[Record]
     ) -> None:
         self._train_steps = config.train_steps
-        self._max_skipped = config.max_skipped_steps
-        self._skipped = 0  # of the whole run so far
-        self._in_a_row = 0
+        self._skips = SkippedSteps(config.train_steps, config.max_skipped_steps)
         self._unit = unit
         self._size = size
         self._records = records
@@ -64,8 +60,10 @@ class Journal:
         self._since = time.monotonic()
 
     def go_on(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Counts skipped steps on from the lines of a metrics.jsonl."""
-        self._skipped = max((line.get("skipped_steps", 0) for line in lines), default=0)
+        """Counts steps that changed nothing on from the lines of a metrics.jsonl."""
+        for attribute, name in _COUNTS.items():
+            count = max((line.get(name, 0) for line in lines), default=0)
+            setattr(self._skips, attribute, count)
 
     def note(self, step: int, metrics: Metrics) -> None:
         """Takes note of a step that has been started; does not wait for its end.
@@ -93,9 +91,9 @@ class Journal:
         values |= {"lr": self._last.learning_rate, "gradient_norm": self._last.gradient_norm}
         if self._last.expert_entropy >= 0:
             values |= {"dropped": self._last.dropped, "expert_entropy": self._last.expert_entropy}
-        if self._skipped:
-            values["skipped_steps"] = self._skipped
-        kept: dict[str, float] = {"steps": self._steps, "skipped_steps": self._skipped}
+        counts = {name: getattr(self._skips, attribute) for attribute, name in _COUNTS.items()}
+        values |= {name: count for name, count in counts.items() if count}
+        kept: dict[str, float] = {"steps": self._steps, "skipped_steps": self._skips.skipped}
         if self._compiled:
             left = (self._train_steps - step) * self._seconds / self._steps
             rates = {"tokens_per_s": self._tokens / self._seconds}
@@ -136,7 +134,7 @@ class Journal:
             for step, values in enumerate(by_step.tolist(), start=first):
                 metrics = Metrics(*values)
                 self._last = metrics
-                self._note_skipped(step, metrics)
+                self._skips.note(step, metrics)
                 if not metrics.skipped:
                     self._nats += metrics.nats * metrics.tokens
                     self._tokens += metrics.tokens
@@ -145,24 +143,6 @@ class Journal:
         now = time.monotonic()
         self._seconds += now - self._since
         self._since = now
-
-    def _note_skipped(self, step: int, metrics: Metrics) -> None:
-        """Counts and logs a step that changed nothing, and refuses one too many."""
-        if not metrics.skipped:
-            self._in_a_row = 0
-            return
-        self._skipped += 1
-        self._in_a_row += 1
-        is_loss = not math.isfinite(metrics.nats)
-        name, value = (
-            ("nats", metrics.nats) if is_loss else ("gradient_norm", metrics.gradient_norm)
-        )
-        if self._in_a_row > self._max_skipped:
-            raise NonFiniteError(
-                f"{name} must be finite, got {value} at step {step}, number {self._in_a_row} in a "
-                "row; checkpoints are as they were: go on with a lower learning_rate"
-            )
-        logging.warning("step=%d skipped: %s=%s, weights and memory stay", step, name, value)
 
     def _measures(self, nats: float, found: Bits | Evaluation) -> dict[str, float]:
         """A loss per token as it is, and as people know it for this kind of text."""

@@ -17,6 +17,19 @@ class Adam(keras.optimizers.Adam):
 
     _good = None  # of the step that is being applied
 
+    def bound(self, norm, variables) -> tf.Tensor:
+        """Returns a size that no weight exceeds after an update by gradients of this global norm.
+
+        It is infinite or NaN wherever the update would make a weight so, at the cost of reading
+        weights and momentums once. With finite gradients and options in `TrainConfig`'s bounds the
+        slots stay finite: both are means of what came in.
+        """
+        step = tf.cast(self.iterations + 1, tf.float32)
+        rate = tf.cast(self.learning_rate, tf.float32)
+        rate *= tf.sqrt(1.0 - self.beta_2**step) / (1.0 - self.beta_1**step)
+        momentum = tf.maximum(norm, _norm(self._momentums))  # a new one lies between the two
+        return _norm(variables) + rate * momentum / min(self.epsilon, 1.0)
+
     def apply_if(self, good, gradients, variables) -> None:
         """`apply`; where `good`, a scalar, is false no weight and no slot changes."""
         self._good = good
@@ -47,6 +60,10 @@ class Adam(keras.optimizers.Adam):
             update()
         else:
             tf.cond(self._good, update, lambda: None)
+
+
+def _norm(variables):
+    return tf.linalg.global_norm([tf.convert_to_tensor(v.value) for v in variables])
 
 
 def _handle(variable):

@@ -10,7 +10,7 @@ from txl_tf.config import Config
 from txl_tf.data.batches import Batch
 from txl_tf.models.memory import Memory
 from txl_tf.ops.dropout import DropoutKey
-from txl_tf.training import optimizer as optimizer_lib
+from txl_tf.training import update
 from txl_tf.training.distribution import Distribution
 from txl_tf.training.loss_scale import LossScale
 
@@ -24,9 +24,11 @@ class Metrics(NamedTuple):
     tokens: Any  # how many were real
     learning_rate: Any
     gradient_norm: Any  # before clipping
-    skipped: Any  # 1.0 where loss or gradients were no numbers, and nothing was changed
+    skipped: Any  # 1.0 where a number was not finite, and nothing was changed
     dropped: Any = -1.0  # share of tokens that found their expert full; -1 without experts
     expert_entropy: Any = -1.0  # of the experts' shares in a group, over the greatest; -1 without
+    auxiliary: Any = 0.0  # losses besides `nats`
+    weight_bound: Any = 0.0  # a size that no weight exceeds after the update
 
 
 def make_train_step(
@@ -44,9 +46,9 @@ def make_train_step(
     works its rows off in parts of equal size; each row keeps its own memory and its own dropout.
     Ids are not checked here: XLA cannot.
 
-    A step whose loss or gradient norm is no finite number changes neither weights nor optimizer,
-    but for the count of steps, and leaves the memory that it found. `loss_scale`, for float16,
-    multiplies the loss, not what is told; the clip acts on the gradients that are left.
+    See `update.apply` for steps that change nothing. One that is skipped leaves the memory that it
+    found, too; one without a real target reads on. `loss_scale`, for float16, multiplies the loss,
+    not what is told; the clip acts on the gradients that are left.
 
     Shapes: batch.ids [B, T], memory as `model.initial_mems(B)`, B the rows of one replica.
     """
@@ -140,23 +142,29 @@ class _ReplicaStep:
         num_real = context.all_reduce("SUM", num_real)
         inputs = _Inputs(batch.ids, batch.targets, batch.document_start, rows)
         sums, new_memory = self._sums(inputs, memory, tf.maximum(num_real, 1.0))
-        nats, use, gradients = context.all_reduce("SUM", sums)
+        nats, auxiliary, use, gradients = context.all_reduce("SUM", sums)
         if self._loss_scale is not None:
             gradients = [gradient / self._loss_scale.factor for gradient in gradients]
-        gradients, norm = optimizer_lib.clip(gradients, self._config.train.clip_norm)
         rate = tf.identity(optimizer.learning_rate)  # before `apply` counts the step
-        # Keras sums over replicas what it is given, which is the sum already.
-        gradients = [gradient / self._num_replicas for gradient in gradients]
-        good = tf.math.is_finite(nats) & tf.math.is_finite(norm)
-        optimizer.apply_if(good, gradients, model.trainable_variables)
+        done = update.apply(
+            optimizer,
+            gradients,
+            model.trainable_variables,
+            losses=(nats, auxiliary),
+            num_real=num_real,
+            clip_norm=self._config.train.clip_norm,
+            num_replicas=self._num_replicas,
+        )
         if self._loss_scale is not None:
-            self._loss_scale.update(good)
-        memory = tf.nest.map_structure(lambda x, y: tf.where(good, x, y), new_memory, memory)
-        skipped = 1.0 - tf.cast(good, tf.float32)
-        return Metrics(nats, num_real, rate, norm, skipped, use[0], use[1]), memory
+            self._loss_scale.update(done.good)
+        memory = tf.nest.map_structure(lambda x, y: tf.where(done.good, x, y), new_memory, memory)
+        skipped = 1.0 - tf.cast(done.good, tf.float32)
+        use = use[0], use[1]
+        told = nats, num_real, rate, done.gradient_norm, skipped, *use, auxiliary, done.weight_bound
+        return Metrics(*told), memory
 
     def _sums(self, inputs, memory, num_real):
-        """([nats, use of experts, gradients], new memory) of all rows, at once or in parts."""
+        """([nats, auxiliary, use, gradients], new memory) of all rows, at once or in parts."""
 
         def of_part(part, memory):
             return self._gradients(part, memory, num_real)
@@ -164,11 +172,11 @@ class _ReplicaStep:
         if self._num_parts == 1:
             return of_part(inputs, memory)
         gradients = [tf.zeros(v.shape) for v in self._model.trainable_variables]
-        zeros = [tf.zeros([]), tf.zeros([2]), gradients]
+        zeros = [tf.zeros([]), tf.zeros([]), tf.zeros([2]), gradients]
         return _in_parts(of_part, self._num_parts, inputs, memory, zeros)
 
     def _gradients(self, inputs, memory, num_real):
-        """As `_sums`, of some rows; nats is their share of the mean, and so is the use."""
+        """As `_sums`, of some rows; losses are their share of the mean, and so is the use."""
         model, config = self._model, self._config
         starts = inputs.document_start if config.data.reset_memory_at_documents else None
         seed = tf.stack([config.train.seed, tf.cast(self._optimizer.iterations, tf.int32)])
@@ -183,8 +191,8 @@ class _ReplicaStep:
             )  # [B, T]
             nats = tf.reduce_sum(nll) / num_real
             share = 1.0 / (self._num_parts * self._num_replicas)
-            auxiliary = tf.add_n([tf.zeros([]), *model.losses])
-            loss = nats + auxiliary * share
+            auxiliary = tf.add_n([tf.zeros([]), *model.losses]) * share
+            loss = nats + auxiliary
             if self._loss_scale is not None:
                 loss *= self._loss_scale.factor
         gradients = tape.gradient(
@@ -195,7 +203,8 @@ class _ReplicaStep:
         routing = model.routing()
         use = share * (tf.fill([2], -1.0) if routing is None else routing)
         # The gradient of a table may come as rows that repeat: its norm is that of their sums.
-        return [nats, use, [tf.convert_to_tensor(gradient) for gradient in gradients]], memory
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return [nats, auxiliary, use, gradients], memory
 
 
 class _Inputs(NamedTuple):

@@ -1,0 +1,60 @@
+"""Counts the steps that changed nothing, and ends a run that learns nothing."""
+
+import math
+
+from absl import logging
+
+from txl_tf.training.step import Metrics
+
+_FINITE = ("nats", "auxiliary", "gradient_norm", "weight_bound")  # what a good step has
+
+
+class NonFiniteError(ValueError):
+    """Raised after too many steps in a row whose loss, gradients or update are not finite."""
+
+
+class SkippedSteps:
+    """Steps that were skipped because of NaN or infinity, and steps without a target.
+
+    Args:
+      train_steps: of the whole run.
+      most_in_a_row: skipped steps in a row that a run survives.
+
+    Attributes:
+      skipped, without_targets: of the whole run so far.
+    """
+
+    def __init__(self, train_steps: int, most_in_a_row: int) -> None:
+        self.skipped = self.without_targets = 0
+        self._train_steps = train_steps
+        self._most_in_a_row = most_in_a_row
+        self._in_a_row = 0
+
+    def note(self, step: int, metrics: Metrics) -> None:
+        """Takes note of a step's metrics, as numbers.
+
+        Raises:
+          NonFiniteError: one step too many was skipped, or all steps of the run were.
+        """
+        if not metrics.skipped:
+            self._in_a_row = 0
+            if not metrics.tokens:
+                self.without_targets += 1
+                logging.info("step=%d has no target: weights stay", step)
+            return
+        self.skipped += 1
+        self._in_a_row += 1
+        name, value = _cause(metrics)
+        all_were = self._in_a_row >= step == self._train_steps
+        if self._in_a_row > self._most_in_a_row or all_were:
+            raise NonFiniteError(
+                f"{name} must be finite, got {value} at step {step}, number {self._in_a_row} in a "
+                "row; checkpoints are as they were: go on with a lower learning_rate"
+            )
+        logging.warning("step=%d skipped: %s=%s, weights and memory stay", step, name, value)
+
+
+def _cause(metrics: Metrics) -> tuple[str, float]:
+    """Returns the first value that is not finite, and its name."""
+    values = ((name, getattr(metrics, name)) for name in _FINITE)
+    return next((name, value) for name, value in values if not math.isfinite(value))
