@@ -1,7 +1,12 @@
 """What pytest needs that absltest.main does for a test run as a program."""
 
+import os
+
 import pytest
 from absl import flags, logging
+
+for _name in ("KERAS_BACKEND", "TF_CONFIG"):  # left by a shell, they would steer what is tested
+    os.environ.pop(_name, None)
 
 flags.FLAGS.mark_as_parsed()  # else create_tempdir and every flag refuse to be read
 

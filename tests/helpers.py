@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import signal
 import socket
 import tempfile
 import unittest
@@ -48,6 +49,18 @@ def temp_dir(test):
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
     return pathlib.Path(folder.name)
+
+
+def usual_signals(test):
+    """Gives SIGINT and SIGTERM their default action until `test` ends, in child processes too.
+
+    Processes that a shell starts in the background inherit SIGINT as ignored, and pass it on.
+    """
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGTERM, signal.SIG_DFL),
+    ):
+        test.addCleanup(signal.signal, number, signal.signal(number, handler))
 
 
 def write_data(folder, vocab_size=11, seed=0, **tokens):

@@ -121,6 +121,7 @@ class RunTest(parameterized.TestCase):
         self.assertEqual(self.run_demo("--data_dir=x", body="return 75").returncode, 75)
 
     def test_interrupting_is_one_line(self):
+        helpers.usual_signals(self)
         body = 'print("ready", flush=True); time.sleep(60)'
         command = self.command("--data_dir=x", body=body)
         pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -84,7 +84,7 @@ class TrainProgramTest(parameterized.TestCase):
     def wait_for(self, name, step):
         """Waits until a checkpoint of at least this step is there."""
         folder = os.path.join(self.path(name), model_dir.CHECKPOINTS)
-        for _ in range(3000):
+        for _ in range(15_000):  # five minutes, for a busy machine
             prefixes = model_dir.checkpoints(folder)
             if prefixes and model_dir.step_of(prefixes[0]) >= step:
                 return
