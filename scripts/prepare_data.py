@@ -14,6 +14,7 @@ to be done. The last line of stdout is one JSON object; its "status" is built, r
 import json
 import multiprocessing
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import program  # first: it quiets TensorFlow, which the others import
@@ -144,10 +145,10 @@ def main(argv: list[str]) -> None:
     print(json.dumps(_summary(result), ensure_ascii=False))
 
 
-def _splits() -> prepare.Splits:
+def _splits() -> Mapping[str, Sequence[str | text.Source]]:
     patterns = {s: [p for v in flag.value for p in _patterns(v)] for s, flag in _FILES.items()}
     if not _BUILTIN_CORPUS.value:
-        return {split: text.find(found) for split, found in patterns.items()}
+        return patterns
     named = ", ".join(f"--{split}" for split, found in patterns.items() if found)
     if named:
         raise app.UsageError(f"--builtin_corpus must stand alone, got {named} too")

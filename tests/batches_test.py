@@ -10,6 +10,7 @@ from absl.testing import absltest, parameterized
 import helpers
 import stream_data
 from txl_tf.data import batches, metadata, shards
+from txl_tf.models.transformer_xl import TransformerXL
 
 SIZES = dict(num_tokens=(7, 11, 12), batch_size=(1, 2, 3))
 
@@ -45,6 +46,23 @@ def folded(num_tokens, rows, length=2):
     parts = (np.pad(ids, ends), np.pad(ids + 1, ends, constant_values=-1))
     split = (np.split(part, part.shape[1] // length, axis=1) for part in parts)
     return [(x.tolist(), y.tolist()) for x, y in zip(*split, strict=True)]
+
+
+class FitTest(absltest.TestCase):
+    def test_fit_and_evaluate_of_keras_take_them(self):
+        read = open_batches(self, 10, 2, vocab_size=10)
+        steps = read.steps_per_epoch
+        once = [(x.tolist(), y.tolist()) for x, y in itertools.islice(read.for_fit(), steps)]
+        self.assertEqual(once, folded(10, 2))
+        model = TransformerXL(helpers.tiny_config(num_layers=1, vocab_size=10))
+        model.compile("sgd", run_eagerly=True)
+        found = model.fit(read.for_fit(), steps_per_epoch=steps, epochs=2, verbose=0)
+        self.assertLen(found.history["loss"], 2)
+        self.assertEqual(int(model.optimizer.iterations), 2 * steps)
+        by_step = [np.mean(model.nll(np.array(x), np.array(y))[0]) for x, y in once]
+        loss = model.evaluate(read.for_fit(), steps=steps, verbose=0)
+        self.assertEqual([-1 in np.array(y) for _, y in once], [False, False])
+        self.assertAlmostEqual(loss, np.mean(by_step), places=5)
 
 
 class ContinuityTest(parameterized.TestCase):

@@ -168,6 +168,9 @@ class ClassifierTest(parameterized.TestCase):
         for (_, one), (_, other) in zip(found, classifier.predict(valid), strict=True):
             self.assertAlmostEqual(sum(one.values()), 1.0, places=5)
             np.testing.assert_allclose(list(one.values()), list(other.values()), atol=1e-6)
+        (name, content, _), chances = next(again.predict([t.content for t in valid]))
+        self.assertEqual((name, content), ("0", valid[0].content))
+        np.testing.assert_allclose(list(chances.values()), list(found[0][1].values()), atol=1e-6)
 
     def test_the_same_seed_gives_the_same_classifier(self):
         config = configs.override_all(small(), ["train.train_steps=10", "model.dropout=0.2"])

@@ -43,6 +43,28 @@ class PrepareCase(parameterized.TestCase):
         return " ".join(tokenizer.symbol(i) for i in prepared.stream(self.out, split)[0])
 
 
+class SplitsTest(PrepareCase):
+    def test_paths_and_globs(self):
+        """As a program of a user has them: a path, a list, a `pathlib.Path`, no recipe."""
+        one, two = self.file("abc", "1.txt"), self.file("de", "2.txt")
+        self.file("f", "valid")
+        splits = {
+            "train": str(self.folder / "*.txt"),
+            "valid": [self.folder / "valid"],
+            "test": self.folder / "2.txt",
+        }
+        made, _ = prepare.prepare(splits, self.folder / "out")
+        self.assertEqual(made.tokenizer["kind"], "byte")
+        self.assertEqual([made.split(s).tokens for s in splits], [5, 1, 2])
+        sources = {"train": text.find([one, two]), "valid": [self.folder / "valid"], "test": two}
+        self.assertEqual(prepare.prepare(sources, self.out).status, "reused")
+
+    def test_a_path_that_is_not_there(self):
+        with self.assertRaisesRegex(ValueError, "/none"):
+            prepare.prepare({"train": "/none"}, self.out)
+        self.assertFalse(files.exists(self.out))
+
+
 class ResultTest(PrepareCase):
     def test_metadata(self):
         made, status = self.prepare("a b\nc é\n", gzip.compress(b"a"), tokenizer="word")

@@ -55,7 +55,7 @@ class PublicApiTest(absltest.TestCase):
     def test_type_checkers_see_what_is_loaded(self):
         tree = ast.parse((helpers.ROOT / "txl_tf/__init__.py").read_text())
         seen = {
-            alias.name: node.module
+            alias.asname or alias.name: node.module
             for node in ast.walk(tree)
             if isinstance(node, ast.ImportFrom) and node.module.startswith("txl_tf")
             for alias in node.names

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from txl_tf.attention import ATTENTION
+    from txl_tf.classify.classifier import Classifier
     from txl_tf.config import (
         Config,
         DataConfig,
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
         TrainConfig,
         TransformerXLConfig,
         override,
+        override_all,
     )
     from txl_tf.data.batches import Batches
     from txl_tf.data.prepare import prepare
     from txl_tf.data.recipe import Recipe
+    from txl_tf.data.tokenizers import TOKENIZERS
+    from txl_tf.data.tokenizers import load as load_tokenizer
     from txl_tf.encoder_config import EncoderConfig
     from txl_tf.export.saved_model import export_saved_model
     from txl_tf.export.tflite import export_tflite
@@ -43,7 +47,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ATTENTION",
     "FEED_FORWARD",
+    "TOKENIZERS",
     "Batches",
+    "Classifier",
     "Config",
     "DataConfig",
     "Encoder",
@@ -64,7 +70,9 @@ __all__ = [
     "export_tflite",
     "generate",
     "load",
+    "load_tokenizer",
     "override",
+    "override_all",
     "prepare",
     "preset",
     "train",
@@ -73,7 +81,9 @@ __all__ = [
 _HOMES = {
     "ATTENTION": "txl_tf.attention",
     "FEED_FORWARD": "txl_tf.feed_forward",
+    "TOKENIZERS": "txl_tf.data.tokenizers",
     "Batches": "txl_tf.data.batches",
+    "Classifier": "txl_tf.classify.classifier",
     "Config": "txl_tf.config",
     "DataConfig": "txl_tf.config",
     "Encoder": "txl_tf.models.encoder",
@@ -94,17 +104,21 @@ _HOMES = {
     "export_tflite": "txl_tf.export.tflite",
     "generate": "txl_tf.inference.generate",
     "load": "txl_tf.model_dir",
+    "load_tokenizer": "txl_tf.data.tokenizers",
     "override": "txl_tf.config",
+    "override_all": "txl_tf.config",
     "prepare": "txl_tf.data.prepare",
     "preset": "txl_tf.presets",
     "train": "txl_tf.training.loop",
 }
+_OTHER_NAMES = {"load_tokenizer": "load"}  # at home
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'txl_tf' has no attribute {name!r}")
-    globals()[name] = value = getattr(importlib.import_module(_HOMES[name]), name)
+    home = importlib.import_module(_HOMES[name])
+    globals()[name] = value = getattr(home, _OTHER_NAMES.get(name, name))
     return value
 
 

@@ -113,12 +113,15 @@ class Classifier:
         """How good the labels are that texts are given."""
         return Scores.of(self.log_probs(encoded), encoded.labels)
 
-    def predict(self, texts: Iterable[Text]) -> Iterator[tuple[Text, dict[str, float]]]:
-        """The probability of each label, text by text, in the order of texts."""
+    def predict(self, texts: Iterable[Text | str]) -> Iterator[tuple[Text, dict[str, float]]]:
+        """The probability of each label, text by text, in the order of texts.
+
+        A text may be a plain string; its name is then its number, counted from 0.
+        """
         window = _TOGETHER * self.config.train.batch_size
-        texts = iter(texts)
+        named = (Text(str(i), t) if isinstance(t, str) else t for i, t in enumerate(texts))
         count = cut = 0
-        while some := list(itertools.islice(texts, window)):
+        while some := list(itertools.islice(named, window)):
             encoded = self.encode(some)
             count, cut = count + len(some), cut + encoded.cut
             probabilities = np.exp(self.log_probs(encoded))

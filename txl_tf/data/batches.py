@@ -109,6 +109,16 @@ class Batches:
         stacks = self._stacks(start_step, epochs)
         return (Batch(*step) for stack in stacks for step in zip(*stack, strict=True))
 
+    def for_fit(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Returns a generator of (ids, targets) without end, for `fit` and `evaluate` of Keras.
+
+            model.fit(batches.for_fit(), steps_per_epoch=batches.steps_per_epoch, epochs=3)
+            model.evaluate(batches.for_fit(), steps=batches.steps_per_epoch)
+
+        Keras hands no memory on: it reads each segment by itself. `txl_tf.train` does.
+        """
+        return ((batch.ids, batch.targets) for batch in self.arrays())
+
     def _stacks(self, start_step: int, epochs: int | None) -> Iterator[Batch]:
         """Several steps at a time, along a new first axis: Python's share of a step is small."""
         epoch, step = divmod(start_step, self.steps_per_epoch)

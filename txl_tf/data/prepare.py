@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from absl import logging
 
+from txl_tf import visible_log
 from txl_tf.data import files, metadata, parallel, passes, progress, text, tokenizers
 from txl_tf.data.recipe import Recipe
 
@@ -22,6 +23,7 @@ _OUR_FILES = {RECORD_FILE, metadata.FILE_NAME, tokenizers.FILE_NAME}
 _OUR_FILES |= {"vocab.txt", "sentencepiece.model"}
 
 Splits = Mapping[str, Sequence[text.Source]]
+Path = str | os.PathLike[str]
 
 
 class Prepared(NamedTuple):
@@ -31,37 +33,41 @@ class Prepared(NamedTuple):
     status: str
 
 
+@visible_log.shown()
 def prepare(
-    splits: Splits,
-    output_dir: str,
-    recipe: Recipe,
+    splits: Mapping[str, Path | Sequence[Path | text.Source]],
+    output_dir: Path,
+    recipe: Recipe | None = None,
     *,
     num_workers: int = 1,
     overwrite: bool = False,
 ) -> Prepared:
     """Prepares text for training and evaluation.
 
+        txl_tf.prepare({"train": "texts/*.txt", "valid": ["valid.txt"]}, "data")
+
     Args:
-      splits: the texts of each split, see `text.find`.
+      splits: the texts of each split: paths and globs, see `text.find`, or a `text.Source` each.
       output_dir: the folder to make. Prepared data in it is replaced; other files are refused.
-      recipe: how text becomes tokens.
+      recipe: how text becomes tokens; None is a `Recipe()`, whose tokens are bytes.
       num_workers: processes; the result is the same for any number.
       overwrite: whether to build it anew even if the folder holds just that already.
 
     Raises:
       ValueError: the texts or the recipe are not in order; names the file. The folder is as before.
     """
-    splits = {split: splits[split] for split in (*SPLITS, *splits) if splits.get(split)}
-    _check_splits(splits)
+    recipe = recipe or Recipe()
+    found = {s: _sources(splits[s]) for s in (*SPLITS, *splits) if splits.get(s)}
+    _check_splits(found)
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")
-    output_dir = files.resolved(output_dir)
+    output_dir = files.resolved(os.fspath(output_dir))
     occupied = _check_folder(output_dir)
     start = recipe.start()
-    if occupied and not overwrite and (found := _reusable(splits, output_dir, recipe, start)):
-        return _told(Prepared(found, "reused"))
+    if occupied and not overwrite and (old := _reusable(found, output_dir, recipe, start)):
+        return _told(Prepared(old, "reused"))
     with files.replacing(output_dir) as folder:
-        job = _Job(splits, recipe, folder, num_workers)
+        job = _Job(found, recipe, folder, num_workers)
         result = job.run(start)
     return _told(Prepared(result, "rebuilt" if occupied else "built"))
 
@@ -72,6 +78,14 @@ def _told(prepared: Prepared) -> Prepared:
         for warning in split.size.warnings(name):
             logging.warning("%s", warning)
     return prepared
+
+
+def _sources(texts: Path | Sequence[Path | text.Source]) -> list[text.Source]:
+    """The texts of a split; a single path is a list of one."""
+    texts = [texts] if isinstance(texts, str | os.PathLike) else texts
+    sources = [given for given in texts if isinstance(given, text.Source)]
+    paths = [os.fspath(given) for given in texts if not isinstance(given, text.Source)]
+    return sources + text.find(paths)
 
 
 def _check_splits(splits: Splits) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import tensorflow as tf
 from absl import logging
 
-from txl_tf import kinds
+from txl_tf import kinds, visible_log
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import POLICIES, Config, EvalConfig
 from txl_tf.data import prefetch
@@ -53,6 +53,7 @@ class Result:
     stopped_by: str | None
 
 
+@visible_log.shown()
 def train(
     config: Config,
     *,
@@ -68,6 +69,7 @@ def train(
     A run that was stopped, killed or crashed goes on from its newest checkpoint exactly as if
     nothing had been. SIGTERM, Ctrl-C and a preemption notice save before they end it. The initial
     weights follow from Keras' seed: call `keras.utils.set_random_seed(config.train.seed)` first.
+    Every `config.train.log_every` steps there is a log line, see `visible_log` for who sees it.
 
     Args:
       config: of the run; `config.model.vocab_size` is that of the data.

@@ -1,0 +1,36 @@
+"""Log lines that are seen: of long work, in programs that did not set absl's verbosity."""
+
+import contextlib
+import logging as python_logging
+import os
+from collections.abc import Iterator
+
+from absl import logging
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+@contextlib.contextmanager
+def shown() -> Iterator[None]:
+    """Shows this package's log lines of level INFO, unless the program has decided about logging.
+
+    absl hides them until a program sets its verbosity, or `app.run` does. A program that has is
+    left alone, as is one whose own logging lets them through: `logging.set_verbosity` of absl with
+    `logging.WARNING` keeps long work quiet. Lines go to the handlers of the program, else to
+    stderr, as absl has it. Also a decorator.
+    """
+    logger = logging.get_absl_logger()
+    if logger.level != python_logging.NOTSET or logger.isEnabledFor(python_logging.INFO):
+        yield
+        return
+    logger.addFilter(_is_ours)
+    logger.setLevel(python_logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(python_logging.NOTSET)
+        logger.removeFilter(_is_ours)
+
+
+def _is_ours(record: python_logging.LogRecord) -> bool:
+    return record.levelno > python_logging.INFO or record.pathname.startswith(_PACKAGE)
