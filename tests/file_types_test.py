@@ -3,16 +3,18 @@
 import gzip
 import io
 import os
+import pathlib
 import pickle
 import sqlite3
 import tarfile
+import tempfile
 import zipfile
 
 import numpy as np
 from absl.testing import absltest, parameterized
 
 import helpers
-from txl_tf.data import file_types, text
+from txl_tf.data import file_types, text, tfrecord
 
 _TEXT = "Grüße, 12 a b c\n" * 40
 
@@ -36,6 +38,13 @@ def stored(array):
     stream = io.BytesIO()
     np.save(stream, array)
     return stream.getvalue()
+
+
+def recorded(record):
+    with tempfile.TemporaryDirectory() as folder:
+        with tfrecord.RecordWriter(f"{folder}/a") as writer:
+            writer.write(record)
+        return pathlib.Path(folder, "a").read_bytes()
 
 
 class RefusalTest(parameterized.TestCase):
@@ -63,6 +72,7 @@ class RefusalTest(parameterized.TestCase):
         (b"%PDF-1.7\n%\xe2\xe3", "got a PDF document; give its text instead"),
         (b"PAR1\x15\x04\x15", "got a Parquet table"),
         (pickle.dumps({"a": 1}), "got a pickle"),
+        (recorded(b"\n\x02ab"), "got a TFRecord file"),
         (stored(np.zeros(3)), "got a NumPy array"),
         (b"\x89PNG\r\n\x1a\n\0", "got a PNG image"),
         (b"\xff\xd8\xff\xe0\0\x10JFIF", "got a JPEG image"),

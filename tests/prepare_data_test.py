@@ -103,6 +103,24 @@ class AwkwardTextTest(ProgramCase):
         message = "white_space must be 'unicode' as in .*, got 'ascii'"
         self.fail_with(message, flags[0], f"--vocab={vocab}", "--white_space=ascii")
 
+    def test_files_are_not_glued(self):
+        sources = text.find([self.file("a b", "1.txt"), self.file("c", "2.txt")])
+        prepare.prepare({"train": sources}, str(self.out), Recipe(tokenizer="word"))
+        found = tokenizers.load(self.out)
+        ids, starts = prepared.stream(self.out)
+        self.assertEqual([found.symbol(i) for i in ids], ["a", "b", "<eos>", "c", "<eos>"])
+        self.assertEqual(starts, [0, 3])
+
+    def test_a_name_that_is_not_utf8(self):
+        path = os.fsencode(self.folder) + b"/caf\xe9.txt"
+        with open(path, "wb") as file:
+            file.write(b"a b")
+        for pattern in (os.fsdecode(path), f"{self.folder}/*.txt"):
+            made, _ = self.succeed(f"--train={pattern}")
+        self.assertEqual(made["status"], "reused")
+        (source,) = prepared.metadata(self.out)["splits"]["train"]["sources"]
+        self.assertEqual(source["name"], r"caf\xe9.txt")
+
     def test_nul_bytes(self):
         self.assertEqual(self.symbols("a\x00b c\n"), ["a\x00b", "c", "<eos>"])
 

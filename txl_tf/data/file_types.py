@@ -32,6 +32,7 @@ _OTHERS = {
     "a NumPy array": rb"\x93NUMPY",
     "a pickle": rb"\x80[\x02-\x05]",
     "a safetensors file": rb".{4}\0{4}\{\"",
+    "a TFRecord file": rb".{4}\0{4}.{4}\n",
     "a GGUF file": rb"GGUF.\0{3}",
     "a TFLite model": rb".{4}TFL3",
     "a PNG image": rb"\x89PNG\r\n\x1a\n",

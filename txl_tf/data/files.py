@@ -23,6 +23,11 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
+def shown(path: str) -> str:
+    r"""A path for messages and JSON: bytes of a name that are not UTF-8 are written as \xe9."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def open_bytes(path: str, mode: str = "rb") -> IO[bytes]:
     """Opens a file to read ("rb") or write ("wb")."""
     return _remote().GFile(path, mode) if is_remote(path) else open(path, mode)

@@ -87,7 +87,7 @@ def labels_of(texts: Sequence[Text], path: str) -> tuple[str, ...]:
         logging.warning("%s holds labels that differ by case alone: %r, %r", path, one, other)
     if len(labels) == len(texts) > 2:
         logging.warning("%s: each of %d texts has a label of its own", path, len(texts))
-    elif texts[0].name == f"{path}:1" and counts[texts[0].label or ""] == 1:
+    elif texts[0].name == f"{files.shown(path)}:1" and counts[texts[0].label or ""] == 1:
         logging.warning("%s:1: no other text has label %r; is it a header?", path, texts[0].label)
     return labels
 

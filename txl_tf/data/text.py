@@ -61,7 +61,7 @@ class Source(NamedTuple):
     """A text that can be opened, perhaps several times.
 
     Attributes:
-      name: a path, or what stands for one.
+      name: a path as messages and JSON show it, or what stands for one.
       size: stored bytes.
       open: opens the stored bytes.
     """
@@ -81,12 +81,12 @@ class Source(NamedTuple):
             raise ValueError(f"{path} must be a file, got a folder")
         if not files.exists(path):
             raise ValueError(f"{path} must be a file, got none of that name")
-        source = cls(path, files.size(path), lambda: files.open_bytes(path))
+        source = cls(files.shown(path), files.size(path), lambda: files.open_bytes(path))
         if files.is_remote(path) or os.path.isfile(path):  # a pipe can be read but once
             with Reader(source) as reader:
                 oddity = file_types.oddity(reader.text(_LOOK_BYTES))
             if oddity is not None:
-                logging.warning("%s: %s", path, oddity)
+                logging.warning("%s: %s", source.name, oddity)
         return source
 
     @classmethod
