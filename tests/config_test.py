@@ -6,7 +6,7 @@ import typing
 from absl.testing import absltest, parameterized
 
 import helpers
-from txl_tf import fields, kinds
+from txl_tf import fields, kinds, presets
 from txl_tf.classify.config import TextConfig
 from txl_tf.config import (
     Config,
@@ -205,6 +205,24 @@ class OverrideTest(parameterized.TestCase):
     def test_settings_that_only_fit_together_are_checked_together(self):
         changed = override_all(whole(), ["model.div_val=2", "model.cutoffs=4"])
         self.assertEqual((changed.model.div_val, changed.model.cutoffs), (2, (4,)))
+
+    @parameterized.parameters(
+        (("train.train_steps=100",), 10),
+        (("train.train_steps=101",), 100),
+        (("train.train_steps=2000",), 100),
+        (("train.train_steps=1",), 0),
+        (("train.train_steps=100", "train.warmup_steps=7"), 7),
+    )
+    def test_a_warmup_gives_way_where_the_steps_alone_are_given(self, assignments, expected):
+        changed = override_all(presets.preset("tiny"), list(assignments))  # 100 of 950 steps
+        self.assertEqual(changed.train.warmup_steps, expected)
+
+    @parameterized.parameters(
+        ("train.train_steps=100", "train.warmup_steps=100"), ("train.warmup_steps=950",)
+    )
+    def test_a_warmup_that_is_given_stays(self, *assignments):
+        with self.assertRaisesRegex(ValueError, "warmup_steps must be below train_steps"):
+            override_all(presets.preset("tiny"), list(assignments))
 
     def test_one_field_twice_is_refused(self):
         with self.assertRaisesRegex(ValueError, "model.d_model must be set once, got it twice"):

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from absl import logging
+
 from txl_tf import fields
 from txl_tf.fields import LARGEST_SEED, LONGEST, check, check_between, check_choice, check_rate
 from txl_tf.stack_config import MOST_STD, StackConfig
@@ -315,7 +317,8 @@ def override(config: _Sections, assignment: str) -> _Sections:
     """Returns `config` with one field changed, as in `override(config, "model.num_layers=4")`.
 
     The value is read by the field's type; "none" is None, tuples are comma-separated. Several
-    assignments that only together keep the rules go to `override_all`.
+    assignments that only together keep the rules go to `override_all`. A warm-up that fills a
+    shorter run gives way: unless it is set too, it keeps its share of the steps.
 
     Raises:
       ValueError: the name is unknown, or the value does not fit; names both.
@@ -345,5 +348,17 @@ def override_all(config: _Sections, assignments: list[str]) -> _Sections:
         changes.setdefault(section, {})[field] = fields.parse(
             f"{section}.{field}", kinds[field], text
         )
+    if isinstance(values.get("train"), TrainConfig):
+        changes["train"] = _with_warmup(values["train"], changes.get("train", {}))
     parts = {s: dataclasses.replace(values[s], **c) for s, c in changes.items()}
     return dataclasses.replace(whole, **parts)
+
+
+def _with_warmup(base: TrainConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes, and one of the warm-up where a shorter run has no room for that of `base`."""
+    steps = changes.get("train_steps", base.train_steps)
+    if "warmup_steps" in changes or not 0 < steps <= base.warmup_steps:
+        return dict(changes)
+    warmup_steps = base.warmup_steps * steps // base.train_steps
+    logging.info("train.warmup_steps gives way from %d to %d", base.warmup_steps, warmup_steps)
+    return {**changes, "warmup_steps": warmup_steps}
