@@ -3,9 +3,9 @@
     python scripts/train.py --data_dir=DATA --model_dir=RUN --preset=tiny --train_steps=1000
 
 A new run is the preset with the changes given by flags. In a model_dir that holds a run, its
-config is the start instead (or --preset, if given); what makes it another run is refused. The
-last line of stdout is one JSON object. Exit code 75: stopped by a signal or a preemption notice,
-saved, to be run again.
+config is the start instead (or --preset, if given); what makes it another run is refused, and other
+data unless --new_data is given. The last line of stdout is one JSON object. Exit code 75: stopped
+by a signal or a preemption notice, saved, to be run again.
 
 Fine-tuning, on text whose new symbols come after those that the model knows:
 
@@ -37,6 +37,12 @@ _INIT_FROM = flags.DEFINE_string(
     "Another model_dir: a new run starts from its weights, with a new optimizer, and from its "
     "config unless --preset is given. The data's vocabulary is that model's, or that with more "
     "symbols at its end.",
+)
+_NEW_DATA = flags.DEFINE_bool(
+    "new_data",
+    False,
+    "Goes on with another text than the run was begun with, or with other settings of validation: "
+    "the position in the text and the memory, or the best validation, start anew.",
 )
 _STRATEGY = flags.DEFINE_enum(
     "strategy",
@@ -88,6 +94,7 @@ def main(argv: list[str]) -> int:
         model_dir=_MODEL_DIR.value,
         distribution=distribution,
         init_from=_INIT_FROM.value,
+        new_data=_NEW_DATA.value,
         profile_steps=profile_steps,
         preemption_notice=_PREEMPTION_NOTICE.value,
     )

@@ -145,7 +145,7 @@ class DataTest(FaultsTest):
                 (
                     dict(train=250, valid=60),
                     11,
-                    "train-00003-of-00004.tfrecord must hold 58 tokens",
+                    "tokens of split 'train' must stay 200 in .*, got 250; --new_data accepts it",
                 ),
                 (
                     dict(train=200, valid=60),

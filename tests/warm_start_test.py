@@ -186,6 +186,7 @@ class RunTest(absltest.TestCase):
         self.folder = helpers.temp_dir(self)
         data = str(helpers.write_data(self.folder / "data"))
         self.train("source", data)
+        self.source = arrays(model_dir.load(self.path("source")).model)
         sources = {
             "train": [text.Source.from_text("new.txt", "Ein Bad im See, ja: abgehackt. " * 9)]
         }
@@ -196,8 +197,11 @@ class RunTest(absltest.TestCase):
         return str(self.folder / name)
 
     def train(self, name, data, *changes, **options):
-        vocab_size = tokenizers.load(data).vocab_size
-        config = Config(
+        config = override_all(self.config(tokenizers.load(data).vocab_size), list(changes))
+        return loop.train(config, data_dir=data, model_dir=self.path(name), **options)
+
+    def config(self, vocab_size):
+        return Config(
             model=helpers.tiny_config(vocab_size=vocab_size, num_layers=1),
             train=TrainConfig(
                 batch_size=4,
@@ -209,8 +213,6 @@ class RunTest(absltest.TestCase):
                 checkpoint_every=2,
             ),
         )
-        config = override_all(config, list(changes))
-        return loop.train(config, data_dir=data, model_dir=self.path(name), **options)
 
     def test_starts_resumes_and_ends_as_if_undisturbed(self):
         with self.assertLogs(level="INFO") as logs:
@@ -226,6 +228,30 @@ class RunTest(absltest.TestCase):
         shutil.rmtree(self.path("source"))  # nobody asks for it any more
         self.train("run", self.data, init_from=self.path("source"))
         run_files.check_same(self, run_files.contents(self.path("run"), 4), expected)
+
+    def killed(self, *args, **options):
+        """A run that ends before its first step."""
+        killed = absltest.mock.patch.object(loop._Run, "go_on", side_effect=RuntimeError("killed"))
+        with killed, self.assertRaisesRegex(RuntimeError, "killed"):
+            self.train(*args, **options)
+
+    def test_one_that_was_killed_before_its_first_checkpoint_keeps_the_weights(self):
+        self.killed("run", self.data, init_from=self.path("source"))
+        shutil.rmtree(self.path("source") + "/checkpoints/")  # nobody asks for it any more
+        source = {name: value for name, value in self.source.items() if "bias" in name}
+        keras.utils.set_random_seed(2)
+        self.train("run", self.data, "train.learning_rate=0.0", "train.train_steps=1")
+        found = arrays(model_dir.load(self.path("run")).model)
+        for name, value in source.items():
+            np.testing.assert_array_equal(found[name][: len(value)], value, err_msg=name)
+
+    def test_a_folder_without_a_checkpoint_is_checked_too(self):
+        self.killed("run", self.data)
+        other = chars("zyxwvutsrq?")
+        model_dir.describe(self.path("other"), self.config(other.vocab_size), other)
+        message = "vocabulary must begin with the 11 symbols of .*other, got 'a' in place of 'z'"
+        with self.assertRaisesRegex(ValueError, message):
+            self.train("run", self.data, init_from=self.path("other"))
 
     def test_the_optimizer_starts_anew(self):
         change = "train.learning_rate=0.0", "train.train_steps=1"

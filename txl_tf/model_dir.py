@@ -1,6 +1,7 @@
 """The folder of a run or an import: config, tokenizer and checkpoints; all that loading needs.
 
     config.json                       the Config
+    data.json                         which text a run reads, and how it validates
     tokenizer.json, vocabulary        the tokenizer
     checkpoints/ckpt-STEP.*           the newest states of training
     best/ckpt-STEP.*                  the weights with the best validation

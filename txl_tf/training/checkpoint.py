@@ -45,6 +45,7 @@ class Checkpoints:
             self._memory = memory = model.initial_mems(batch_size)
             copies = [tf.Variable(_widened(x), trainable=False) for x in tf.nest.flatten(memory)]
             self._best = tf.Variable(math.inf, dtype=tf.float64, trainable=False)
+        self._best_step = 0
         self._copies = copies
         self._folder = os.path.join(model_dir, model_dirs.CHECKPOINTS)
         self._best_folder = os.path.join(model_dir, model_dirs.BEST)
@@ -83,6 +84,11 @@ class Checkpoints:
         step = int(self._optimizer.iterations.numpy())
         self._best_kept.save(checkpoint_number=step)
         logging.info("best so far: step=%d nats=%.4f", step, nats)
+
+    def forget_best(self, until: int) -> None:
+        """Starts without a best if it is of step `until` or before; its files stay as they are."""
+        if self._best_step <= until:
+            self._best.assign(math.inf)
 
     def restore(self) -> Memory | None:
         """Restores the newest whole checkpoint and returns its memory; None where there is none.
@@ -129,6 +135,7 @@ class Checkpoints:
         for prefix in model_dirs.checkpoints(self._best_folder):
             try:
                 tf.train.Checkpoint(nats=self._best).restore(prefix).expect_partial()
+                self._best_step = model_dirs.step_of(prefix)
             except tf.errors.OpError as error:
                 logging.warning("the checkpoint %s is damaged: %s", prefix, error.message)
 

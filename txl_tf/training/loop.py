@@ -17,7 +17,17 @@ from txl_tf.data.batches import Batch
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.ids import check_ids
-from txl_tf.training import devices, lock, preemption, profile, resume, samples, signals, warm_start
+from txl_tf.training import (
+    data_record,
+    devices,
+    lock,
+    preemption,
+    profile,
+    resume,
+    samples,
+    signals,
+    warm_start,
+)
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.distribution import Distribution
 from txl_tf.training.loss_scale import LossScale
@@ -61,6 +71,7 @@ def train(
     model_dir: str,
     distribution: Distribution | None = None,
     init_from: str | None = None,
+    new_data: bool = False,
     profile_steps: tuple[int, int] | None = None,
     preemption_notice: str = "none",
 ) -> Result:
@@ -78,6 +89,8 @@ def train(
       distribution: from `devices.make`; None is one device.
       init_from: another model_dir whose weights a new run starts from; the data's vocabulary may
         be that model's with more symbols at its end.
+      new_data: whether a run goes on with another text than it was begun with, or with other
+        settings of validation: the position and the memory, or the best validation, start anew.
       profile_steps: the first and the last of those that are traced for TensorBoard.
       preemption_notice: in `preemption.NOTICES`: whom each worker asks whether its machine will be
         taken away.
@@ -92,16 +105,18 @@ def train(
     samples.check(config)
     preemption.check(preemption_notice)
     data = RunData(config, data_dir, distribution)
-    if model_dirs.exists(model_dir):
-        resume.check_goes_on(model_dirs.read_config(model_dir), config, model_dir)
+    before = model_dirs.read_config(model_dir) if model_dirs.exists(model_dir) else None
+    if before is not None:
+        resume.check_goes_on(before, config, model_dir)
         data.check_vocabulary(model_dir)
-    elif init_from is not None:
+    if init_from is not None and (before is None or not resume.has_state(model_dir)):
         warm_start.check(init_from, config, data.tokenizer)
+    record = data_record.check(model_dir, data_record.of_run(config, data), new_data)
     tf.io.gfile.makedirs(model_dir)
     held = lock.sole_trainer(model_dir) if distribution.is_chief else contextlib.nullcontext()
     with held, signals.StopRequest() as stop, preemption.noted(preemption_notice, stop):
         run = _Run(config, data, model_dir, distribution, profile_steps)
-        run.begin(init_from)
+        run.begin(init_from, before, record)
         result = run.go_on(stop)
         distribution.any(False)  # no worker leaves before all are done
         return result
@@ -155,16 +170,28 @@ class _Run:
         self._profile = Profile(model_dir, profile_steps if distribution.is_chief else None)
         self._valid: Evaluation | None = None
 
-    def begin(self, init_from: str | None) -> None:
-        """Restores the run, or starts it and describes it in its folder."""
+    def begin(
+        self, init_from: str | None, before: Config | None, record: data_record.DataRecord
+    ) -> None:
+        """Restores the run, or starts it and describes it in its folder.
+
+        Weights that come from elsewhere are saved before that: from then on nothing asks for them.
+        """
         memory = self._checkpoints.restore()
-        if memory is not None:
-            self._memory = self._distribution.deal_all(memory)
-        elif init_from is not None:
+        done = int(self._optimizer.iterations.numpy())
+        if init_from is not None and (memory is None or before is None and not done):
             warm_start.take_weights(init_from, self._model)
+            self._save()
+        elif memory is not None:
+            self._memory = self._distribution.deal_all(memory)
+        self._record = record.at(done)
+        self._checkpoints.forget_best(self._record.valid_since)
+        if before is not None:
+            resume.warn_of_rate(before, self._config, done)
         if self._distribution.is_chief:
+            data_record.write(self._model_dir, self._record)
             model_dirs.describe(self._model_dir, self._config, self._data.tokenizer)
-        self._watch.begin(int(self._optimizer.iterations.numpy()))
+        self._watch.begin(done, self._record.valid_since)
         reader = self._data.train
         logging.info("%s", self._config)
         logging.info(
@@ -180,7 +207,8 @@ class _Run:
     def go_on(self, stop: signals.StopRequest) -> Result:
         """Trains to the end, until `stop` has a name, or until nothing gets better."""
         done = int(self._optimizer.iterations.numpy())
-        with prefetch.prefetched(self._data.train.arrays(start_step=done)) as batches:
+        start = done - (self._record.train.since or 0)
+        with prefetch.prefetched(self._data.train.arrays(start_step=start)) as batches:
             return self._train(batches, done, stop)
 
     def _train(self, batches: Iterator[Batch], done: int, stop: signals.StopRequest) -> Result:

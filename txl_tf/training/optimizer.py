@@ -77,14 +77,8 @@ def make_optimizer(config: TrainConfig) -> Adam:
     Keras adds epsilon to the uncorrected root, as the original TensorFlow code does:
     w -= rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon), t = 1 at first.
     """
-    rate = schedule.WarmupCosine(
-        peak=config.learning_rate,
-        warmup_steps=config.warmup_steps,
-        train_steps=config.train_steps,
-        floor_ratio=config.min_lr_ratio,
-    )
     return Adam(
-        learning_rate=rate,
+        learning_rate=schedule.of(config),
         beta_1=config.adam_beta1,
         beta_2=config.adam_beta2,
         epsilon=config.adam_epsilon,

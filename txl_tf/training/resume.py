@@ -1,12 +1,15 @@
 """What may differ between the config of a run and the one it goes on with, or starts from."""
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from typing import Any
 
 from absl import logging
 
+from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
+from txl_tf.training import schedule
 
 # Fields that only say how training goes on from here; all others decide what the run is.
 _FREE_OF_MODEL = {"dropout", "attention_dropout"}
@@ -21,6 +24,30 @@ _NOT_IN_WEIGHTS = _FREE_OF_MODEL | {
     "proj_init_std",
 }
 _MAY_GROW = {"vocab_size"}  # the vocabularies themselves are compared, see `warm_start`
+
+
+_SMALL = 0.01  # change of the learning rate that is not worth a line
+
+
+def has_state(model_dir: str) -> bool:
+    """Whether there is a checkpoint to go on from."""
+    return bool(model_dirs.checkpoints(os.path.join(model_dir, model_dirs.CHECKPOINTS)))
+
+
+def warn_of_rate(old: Config, new: Config, step: int) -> None:
+    """Warns if the learning rate jumps at the step that a run goes on from.
+
+    The schedule is that of the whole run, from its first step to `train_steps`: a longer run has
+    another rate at the same step.
+    """
+    before, after = (float(schedule.of(config.train)(step)) for config in (old, new))
+    if step and abs(after - before) > _SMALL * max(before, after):
+        peak = new.train.learning_rate * before / after if after else before
+        logging.warning(
+            "the learning rate jumps at step %d from %.3g to %.3g, as the schedule is now that of "
+            "%d steps; --learning_rate=%.3g would go on with the old rate",
+            *(step, before, after, new.train.train_steps, peak),
+        )
 
 
 def check_goes_on(old: Config, new: Config, model_dir: str) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from txl_tf.config import TrainConfig
+
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
@@ -53,3 +55,13 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
             "train_steps": self.train_steps,
             "floor_ratio": self.floor_ratio,
         }
+
+
+def of(config: TrainConfig) -> WarmupCosine:
+    """The schedule of a run."""
+    return WarmupCosine(
+        peak=config.learning_rate,
+        warmup_steps=config.warmup_steps,
+        train_steps=config.train_steps,
+        floor_ratio=config.min_lr_ratio,
+    )

@@ -47,13 +47,16 @@ class Watch:
         if train.sample_length:
             self._samples = Samples(evaluated, data.tokenizer, train.sample_length, train.seed)
 
-    def begin(self, step: int) -> None:
-        """Goes on after this step, of which and of those before metrics.jsonl knows."""
+    def begin(self, step: int, valid_since: int) -> None:
+        """Goes on after this step, of which and of those before metrics.jsonl knows.
+
+        Validations up to `valid_since` are of another text or other settings.
+        """
         if not self._is_chief:
             return
         lines = self._metrics.keep_until(step)
         self.journal.go_on(lines)
-        self._early_stop.note_all(lines)
+        self._early_stop.note_all(line for line in lines if line["step"] > valid_since)
         self._summaries.begin(step, self._config.to_json())
 
     def tell_validation(self, step: int, valid: Evaluation) -> None:
