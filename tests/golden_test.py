@@ -1,6 +1,6 @@
 """Same numbers as the original implementations: losses, hidden states, memories, gradients.
 
-tests/golden/*.npz holds what the originals computed; their own tolerances are 2e-5 absolute.
+tests/golden/*.npz holds what the originals computed in float32.
 """
 
 import json
@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
+import rounding
 from txl_tf.importers import original, pytorch, tf1
 from txl_tf.inference.state import KeyValueState
 from txl_tf.models.memory import Memory
@@ -49,10 +50,12 @@ def part(arrays, prefix):
     return {k.removeprefix(f"{prefix}/"): arrays[k] for k in arrays if k.startswith(f"{prefix}/")}
 
 
-def close(found, expected):
-    """Within 1e-5 of the array's scale, and within the originals' own tolerance."""
-    scale = np.abs(expected).max()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=max(1e-5 * scale, 1e-6))
+def close(found, expected, model):
+    """Checks float32 arrays, none of which is 0 throughout."""
+    config, tokens = model.config, np.shape(expected)[1] if np.ndim(expected) > 1 else 1
+    terms = rounding.stack_terms(config, tokens), config.d_model, config.vocab_size
+    atol = rounding.tolerance(*terms, scale=np.abs(expected).max())
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
 class ForwardTest(parameterized.TestCase):
@@ -67,15 +70,15 @@ class ForwardTest(parameterized.TestCase):
             ids, targets = expected[f"inputs_{k}"].T, expected[f"labels_{k}"].T
             nll, new_mems = model.nll(ids, targets, mems)
             states, _ = model.hidden_states(ids, mems)
-            close(nll, expected[f"nll_{k}"].T)
-            close(np.mean(nll), expected[f"loss_{k}"])
-            close(states[-1], expected[f"hidden_{k}"].transpose(1, 0, 2))
+            close(nll, expected[f"nll_{k}"].T, model)
+            close(np.mean(nll), expected[f"loss_{k}"], model)
+            close(states[-1], expected[f"hidden_{k}"].transpose(1, 0, 2), model)
             if model.config.mem_len:
-                self.check_mems(new_mems, expected[f"mems_{k}"])
+                self.check_mems(new_mems, expected[f"mems_{k}"], model)
             if f"logprob_{k}" in expected:
                 scores, _ = model(ids, mems)
                 log_probs = tf.nn.log_softmax(scores)
-                close(log_probs, expected[f"logprob_{k}"].transpose(1, 0, 2))
+                close(log_probs, expected[f"logprob_{k}"].transpose(1, 0, 2), model)
             mems = new_mems
 
     @parameterized.parameters(*TENSORFLOW, *PYTORCH)
@@ -87,14 +90,14 @@ class ForwardTest(parameterized.TestCase):
         for k in range(sum(name.startswith("inputs_") for name in expected)):
             ids, targets = expected[f"inputs_{k}"].T, expected[f"labels_{k}"].T
             nll, carried = state.nll(ids, targets, carried)
-            close(nll, expected[f"nll_{k}"].T)
+            close(nll, expected[f"nll_{k}"].T, model)
 
-    def check_mems(self, mems, expected):
+    def check_mems(self, mems, expected, model):
         """Theirs [L or L + 1, m, B, D] may hold fewer rows while it grows."""
         rows = expected.shape[1]
         np.testing.assert_array_equal(mems.length, np.full(expected.shape[2], rows))
         for ours, theirs in zip(mems.states, expected, strict=False):
-            close(ours[:, ours.shape[1] - rows :], theirs.transpose(1, 0, 2))
+            close(ours[:, ours.shape[1] - rows :], theirs.transpose(1, 0, 2), model)
 
     @parameterized.parameters("T3_word_div2_tied_projs", "P1_attn0_adaptive")
     def test_a_wrong_convention_shows(self, case):
@@ -121,19 +124,20 @@ class GradientTest(parameterized.TestCase):
 
         ids, targets = (arrays[f"io/{name}"].T for name in ("inputs", "labels"))
         loss, found = gradients(tf.constant(ids), tf.constant(targets))
-        self.assertAlmostEqual(float(loss), float(arrays["io/loss"]), delta=5e-6)
+        close(loss, arrays["io/loss"], model)
         ours = dict(zip([v.path for v in model.trainable_variables], found, strict=True))
         expected = part(arrays, "grads")
         parameters = original.parameters(model)
         self.assertEqual(parameters.keys(), expected.keys())
+        rtol = rounding.tolerance(2 * rounding.stack_terms(model.config), ids.size)
         for name, parameter in parameters.items():
             pieces = parameter.cut(expected[name])
             for weight, theirs in zip(parameter.weights, pieces, strict=True):
                 difference = np.array(ours[weight.path]).ravel() - theirs.ravel()
                 relative = np.linalg.norm(difference) / np.linalg.norm(theirs)
-                self.assertLess(relative, 2e-5, name)
+                self.assertLess(relative, rtol, name)
         norm = tf.linalg.global_norm(found)
-        np.testing.assert_allclose(norm, arrays["io/gnorm_merged"], rtol=1e-5)
+        np.testing.assert_allclose(norm, arrays["io/gnorm_merged"], rtol=rtol)
 
 
 if __name__ == "__main__":

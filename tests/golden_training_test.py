@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 import helpers
+import rounding
 from txl_tf.config import Config, TrainConfig
 from txl_tf.data.batches import Batch
 from txl_tf.importers import original, tf1
@@ -75,30 +76,40 @@ def in_their_layout(model):
     return found
 
 
+def atol_of(config, arrays):
+    """Returns the tolerance of losses, norms and memory: a forward and a backward pass."""
+    terms = 2 * rounding.stack_terms(config.model, config.train.segment_len)
+    tokens = config.train.batch_size * config.train.segment_len
+    scale = arrays["io"]["loss_dense"].max()
+    return rounding.tolerance(terms, config.model.vocab_size, tokens, scale=scale)
+
+
 class GoldenTrainingTest(absltest.TestCase):
     def check(self, **train):
         arrays, config = load()
         config = Config(model=config.model, train=TrainConfig(**(vars(config.train) | train)))
         metrics, model, memory = run(config, arrays)
         expected = arrays["io"]
-        np.testing.assert_allclose(metrics.nats, expected["loss_dense"], rtol=0, atol=5e-5)
-        np.testing.assert_allclose(
-            metrics.gradient_norm, expected["gnorm_dense"], rtol=0, atol=1e-4
-        )
-        np.testing.assert_allclose(metrics.learning_rate, expected["lr"], rtol=0, atol=2e-8)
+        atol = atol_of(config, arrays)
+        for found, name in ((metrics.nats, "loss_dense"), (metrics.gradient_norm, "gnorm_dense")):
+            np.testing.assert_allclose(found, expected[name], rtol=0, atol=atol)
+        rate = config.train.learning_rate
+        lr_atol = rounding.tolerance(8, scale=rate)
+        np.testing.assert_allclose(metrics.learning_rate, expected["lr"], rtol=0, atol=lr_atol)
         for ours, theirs in zip(memory.states, expected["mems_final_dense"], strict=True):
-            np.testing.assert_allclose(ours, theirs.transpose(1, 0, 2), rtol=0, atol=5e-5)
-        self.check_weights(in_their_layout(model), arrays)
+            np.testing.assert_allclose(ours, theirs.transpose(1, 0, 2), rtol=0, atol=atol)
+        self.check_weights(in_their_layout(model), arrays, rate, atol)
 
-    def check_weights(self, found, arrays):
+    def check_weights(self, found, arrays, rate, atol):
+        """Where a gradient is rounding error, Adam's update may have either sign."""
         self.assertEqual(found.keys(), arrays["norms"].keys())
         for name, norm in arrays["norms"].items():
-            self.assertAlmostEqual(np.linalg.norm(found[name]) / norm, 1.0, delta=5e-5, msg=name)
+            self.assertAlmostEqual(np.linalg.norm(found[name]) / norm, 1.0, delta=atol, msg=name)
         for name, value in arrays["final"].items():
             difference = np.abs(found[name] - value)
-            self.assertLess(difference.max(), 2e-3, msg=name)
-            self.assertLess(np.quantile(difference, 0.999), 5e-4, msg=name)
-            self.assertGreater(np.abs(found[name] - arrays["weights"][name]).max(), 0.02, msg=name)
+            self.assertLess(difference.max(), rate, msg=name)
+            self.assertLess(np.quantile(difference, 0.99), atol, msg=name)
+            self.assertGreater(np.abs(found[name] - arrays["weights"][name]).max(), rate, msg=name)
 
     def test_equals_the_original(self):
         self.check(jit=False)
@@ -113,9 +124,9 @@ class GoldenTrainingTest(absltest.TestCase):
 
     def test_the_recording_tells_the_two_clips_apart(self):
         """The original's own run, which clips by another norm, is outside the tolerances."""
-        arrays, _ = load()
+        arrays, config = load()
         difference = np.abs(arrays["io"]["loss"] - arrays["io"]["loss_dense"])
-        self.assertGreater(difference.max(), 100 * 5e-5)
+        self.assertGreater(difference.max(), 5 * atol_of(config, arrays))
 
 
 if __name__ == "__main__":

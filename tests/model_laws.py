@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import helpers
+import rounding
 from txl_tf.inference.state import KeyValueState
 from txl_tf.models.transformer_xl import TransformerXL
 
@@ -47,7 +48,8 @@ class Laws:
             real = self.LENGTH - 2
             padded, _ = model(ids, lengths=np.array([self.LENGTH, real], "int32"))
             alone, _ = model(ids[1:, :real])
-            np.testing.assert_allclose(padded[1:, :real], alone, rtol=0, atol=1e-5)
+            atol = rounding.of_scores(model.config, self.LENGTH)
+            np.testing.assert_allclose(padded[1:, :real], alone, rtol=0, atol=atol)
 
     def test_documents_are_on_their_own(self):
         for model, ids in self.each():
@@ -55,8 +57,8 @@ class Laws:
             starts[:, 5] = True
             whole, _ = model(ids, document_start=starts)
             alone, _ = model(ids[:, 5:])
-            scale = np.abs(alone).max()
-            np.testing.assert_allclose(whole[:, 5:], alone, rtol=0, atol=1e-5 * scale)
+            atol = rounding.of_scores(model.config, self.LENGTH)
+            np.testing.assert_allclose(whole[:, 5:], alone, rtol=0, atol=atol)
 
     def test_segments_equal_one_pass(self):
         for model, ids in self.each(self.REMEMBERING):
@@ -65,9 +67,8 @@ class Laws:
             for start in range(0, self.LENGTH, 4):
                 scores, mems = model(ids[:, start : start + 4], mems)
                 parts.append(scores)
-            scale = np.abs(whole).max()
-            parts = tf.concat(parts, axis=1)
-            np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-5 * scale)
+            atol = rounding.of_scores(model.config, self.LENGTH)
+            np.testing.assert_allclose(tf.concat(parts, axis=1), whole, rtol=0, atol=atol)
 
     def test_keys_and_values_give_the_same(self):
         for model, ids in self.each():
@@ -77,7 +78,8 @@ class Laws:
             for lengths in (np.array([4, 3], "int32"), np.array([2, 4], "int32")):
                 found, carried = state.nll(ids, ids[:, ::-1], carried, lengths)
                 expected, mems = model.nll(ids, ids[:, ::-1], mems, lengths=lengths)
-                np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+                atol = rounding.of_scores(model.config, self.LENGTH)
+                np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
     def test_token_by_token_gives_the_same(self):
         for model, ids in self.each(self.REMEMBERING):
@@ -86,8 +88,8 @@ class Laws:
             looped = state.looped(state.initial(2))
             for place in range(self.LENGTH):  # round the ring, and round again
                 scores, looped = state.next_scores(tf.constant(ids[:, place]), looped)
-                scale = np.abs(whole[:, place]).max()
-                np.testing.assert_allclose(scores, whole[:, place], rtol=0, atol=1e-5 * scale)
+                atol = rounding.of_scores(model.config, self.LENGTH)
+                np.testing.assert_allclose(scores, whole[:, place], rtol=0, atol=atol)
 
     def test_saved_and_loaded(self):
         for model, ids in self.each():
@@ -101,16 +103,16 @@ class Laws:
         for model, ids in self.each():
             compiled = tf.function(lambda ids, model=model: model(ids)[0], jit_compile=True)
             expected = model(ids)[0]
-            scale = np.abs(expected).max()
-            np.testing.assert_allclose(compiled(ids), expected, rtol=0, atol=1e-5 * scale)
+            atol = rounding.of_scores(model.config, self.LENGTH)
+            np.testing.assert_allclose(compiled(ids), expected, rtol=0, atol=atol)
 
     def test_bfloat16(self):
         for exact, ids in self.each():
             model = TransformerXL(exact.config, dtype="mixed_bfloat16")
             for weight, value in zip(model.variables, exact.variables, strict=True):
                 weight.assign(value)
-            expected = np.asarray(exact(ids)[0])
-            self.assertLess(np.abs(model(ids)[0] - expected).mean(), 0.1 * np.abs(expected).mean())
+            error = np.abs(model(ids)[0] - exact(ids)[0]).mean()
+            self.assertLess(error, rounding.typical_of_scores(model.config, self.LENGTH))
 
     def test_every_weight_learns(self):
         for kind in self.KINDS:

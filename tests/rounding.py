@@ -39,8 +39,11 @@ def typical(*terms, scale=1.0, dtype="bfloat16"):
 
 
 def of_attention(width, keys, values):
-    """Returns the tolerance of contexts: content and position scores, softmax, weighted mean."""
-    return tolerance(2 * width, 2 * keys, scale=np.abs(values).max())
+    """Returns the tolerance of contexts: content and position scores, softmax, weighted mean.
+
+    An error of a score moves weight from one value to another, so their difference is the scale.
+    """
+    return tolerance(2 * width, 2 * keys, scale=2 * np.abs(values).max())
 
 
 def stack_terms(config, tokens=16):

@@ -9,6 +9,7 @@ from absl.testing import absltest, parameterized
 import draw_laws
 import helpers
 import model_laws
+import rounding
 from txl_tf import specs
 from txl_tf.feed_forward import FEED_FORWARD
 from txl_tf.models.transformer_xl import TransformerXL
@@ -76,27 +77,36 @@ class GoldenTest(parameterized.TestCase):
             y = net(x, dropout_key=KEY)
             loss = tf.reduce_sum(y * data["in.cotangent"]) if "in.cotangent" in data else 0.0
             balance, dropped = net.routing[0], net.routing[1]
-        self.close(y, data["out.y"], 1e-5)
-        self.close(balance, data["out.aux_loss_paper"], 1e-5)
-        self.assertAlmostEqual(float(dropped), 1 - data["aux.kept"].mean(), places=6)
+        # The router, softmax, and two products; a mean over tokens in the losses.
+        terms = (*data["w.wi"].shape[1:], 2 * experts, x.shape[-1])
+        tokens = x.shape[0] * x.shape[1]
+        self.close(y, data["out.y"], *terms)
+        self.close(balance, data["out.aux_loss_paper"], *terms, tokens)
+        kept = data["aux.kept"].mean()
+        self.assertAlmostEqual(float(dropped), 1 - kept, delta=rounding.tolerance(tokens))
         z = make(*data["w.wi"].shape[1:], experts=experts, balance_loss=0.0, z_loss=1.0)
         for weight, name in zip(z.trainable_variables, names, strict=True):
             weight.assign(data[name])
         z(x, dropout_key=KEY)
-        self.close(z.routing[0], data["out.z_loss"], 1e-5)
+        self.close(z.routing[0], data["out.z_loss"], *terms, tokens)
         self.assertEqual(size * factor / experts, int(size * factor / experts))
         if "in.cotangent" not in data:
             return
         found = tape.gradient(loss, [x, *weights])
+        both = *terms, *terms, tokens
+        scale = max(np.abs(data[f"grad.{name}"]).max() for name in ("x", "wi", "wo"))
         for gradient, name in zip(found, ("x", "router.kernel", "wi", "wo"), strict=True):
-            self.close(tf.convert_to_tensor(gradient), data[f"grad.{name}"], 2e-5)
+            expected = data[f"grad.{name}"]
+            self.close(tf.convert_to_tensor(gradient), expected, *both, scale=scale)
         found = tape.gradient(balance, [x, weights[0]])
-        self.close(found[0], data["grad.aux_paper.x"], 2e-5)
-        self.close(found[1], data["grad.aux_paper.router.kernel"], 2e-5)
+        scale = experts * np.abs(data["w.router.kernel"]).max()  # of f . P, by the router's weights
+        self.close(found[0], data["grad.aux_paper.x"], *both, scale=scale)
+        self.close(found[1], data["grad.aux_paper.router.kernel"], *both, scale=scale)
 
-    def close(self, found, expected, tolerance):
-        scale = np.abs(expected).max()
-        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
+    def close(self, found, expected, *terms, scale=None):
+        scale = np.abs(expected).max() if scale is None else scale
+        atol = rounding.tolerance(*terms, scale=scale)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
 class SwitchTest(parameterized.TestCase):
@@ -125,10 +135,17 @@ class SwitchTest(parameterized.TestCase):
         capacity = shape[1] if factor is None else max(int(shape[1] * factor / experts), 1)
         expected, dropped, shares, means = by_hand(x, *net.trainable_variables, capacity)
         found = compiled(net)(x)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+        np.testing.assert_allclose(found, expected, rtol=0, atol=self.atol(net, x))
         net(x)
         balance = experts * (shares * means).sum(1).mean()
-        np.testing.assert_allclose(net.routing[:2], [balance, dropped], rtol=1e-5, atol=1e-7)
+        atol = rounding.tolerance(6, 2 * experts, shape[0] * shape[1], scale=experts)
+        np.testing.assert_allclose(net.routing[:2], [balance, dropped], rtol=0, atol=atol)
+
+    def atol(self, net, x):
+        """Returns the tolerance of outputs: sums over D, experts, D and F."""
+        width, inner = net.inner_kernel.shape[1:]
+        scale = np.abs(x).max() * np.abs(net.inner_kernel).max() * np.abs(net.outer_kernel).max()
+        return rounding.tolerance(width, net.router_kernel.shape[1], width, inner, scale=scale)
 
     @parameterized.parameters((0.5, 1), (1.0, 2), (1e6, 6))
     def test_a_capacity_is_at_most_all_tokens(self, factor, expected):
@@ -158,15 +175,16 @@ class SwitchTest(parameterized.TestCase):
         there = exchange(taken, split=1, concat=0)  # [R * G, E / R, C, D] each
         back = exchange([n._run(x) for n, x in zip(own, there, strict=True)], split=0, concat=1)
         for found, x in zip(back, taken, strict=True):
-            np.testing.assert_allclose(found, net._run(x), rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(found, net._run(x), rtol=0, atol=self.atol(net, x))
 
     def test_entropy_tells_how_even_the_use_is(self):
         net = make(4, 6, experts=4)
         net.router_kernel.assign(np.eye(4))
         net(tf.constant(np.eye(4)[np.newaxis] * 5.0, tf.float32))
-        self.assertAlmostEqual(float(net.routing[2]), 1.0, places=5)
+        atol = rounding.tolerance(4, 4, 4)
+        self.assertAlmostEqual(float(net.routing[2]), 1.0, delta=atol)
         net(tf.constant(np.eye(4)[np.newaxis, [2, 2, 2, 2]] * 5.0, tf.float32))
-        self.assertAlmostEqual(float(net.routing[2]), 0.0, places=5)
+        self.assertAlmostEqual(float(net.routing[2]), 0.0, delta=atol)
 
     def test_jitter_moves_the_router_alone_and_each_row_on_its_own(self):
         key = DropoutKey(tf.constant([3, 4]), tf.range(3))
@@ -197,11 +215,12 @@ class SwitchTest(parameterized.TestCase):
             total = tf.reduce_sum(net(x))
         inner, outer = (np.array(kernel[0]) for kernel in (net.inner_kernel, net.outer_kernel))
         made = (np.maximum(x[0] @ inner, 0) @ outer).sum(-1)  # [T]
-        self.assertAlmostEqual(float(total), made.sum() / 3, places=5)
+        atol = rounding.tolerance(6, 10, 4, 6, scale=np.abs(x).max() * np.abs(made).max())
+        self.assertAlmostEqual(float(total), made.sum() / 3, delta=atol)
         # Of p_0 by the logits: p_0 (1 - p_0), -p_0 p_1 and -p_0 p_2.
         expected = (x[0].T @ made)[:, np.newaxis] * np.array([2.0, -1.0, -1.0]) / 9
         found = tape.gradient(total, net.router_kernel)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
         for kernel in (net.inner_kernel, net.outer_kernel):
             gradient = np.array(tf.convert_to_tensor(tape.gradient(total, kernel)))
             np.testing.assert_array_equal(gradient.any(axis=(1, 2)), [True, False, False])
@@ -237,8 +256,12 @@ class PaddingTest(parameterized.TestCase):
             return found[real], np.array(net.routing)
 
         (found, routing), (expected, alone) = run(wide, padded), run(narrow, X)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(routing, alone, rtol=1e-5)
+        terms = 6 + 3 + 6 + 10  # router, softmax, and two products
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(
+            found, expected, rtol=0, atol=rounding.tolerance(terms, scale=scale)
+        )
+        np.testing.assert_allclose(routing, alone, rtol=rounding.tolerance(terms, 24))
         self.assertGreater(routing[1], 0.05)  # some are dropped
 
     def test_a_group_of_pads_alone_is_none(self):
@@ -247,7 +270,7 @@ class PaddingTest(parameterized.TestCase):
         net(X, dropout_key=self.KEY, real=real)
         found = np.array(net.routing)
         net(X[:1], dropout_key=self.KEY)
-        np.testing.assert_allclose(found, net.routing, rtol=1e-5)
+        np.testing.assert_allclose(found, net.routing, rtol=rounding.tolerance(6 + 3 + 6 + 10, 24))
 
     def test_a_model_hands_its_lengths_on(self):
         specs_of = dict(feed_forward=("switch(experts=3, jitter=0.0)",))
@@ -270,8 +293,9 @@ class BatchGroupTest(parameterized.TestCase):
         expected, dropped, *_ = by_hand(queue, *net.trainable_variables, capacity=4)
         expected = expected.reshape([8, 3, 6]).transpose([1, 0, 2])
         found = net(X, dropout_key=self.KEY)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
-        self.assertAlmostEqual(float(net.routing[1]), dropped, places=6)
+        atol = rounding.tolerance(6, 3, 6, 10, scale=np.abs(expected).max())
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+        self.assertAlmostEqual(float(net.routing[1]), dropped, delta=rounding.tolerance(24))
         self.assertGreater(dropped, 0.2)
 
     @parameterized.product(row=(0, 1, 2), time=(2, 5), dispatch=("gather", "einsum"))

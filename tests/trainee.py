@@ -4,12 +4,18 @@ import numpy as np
 import tensorflow as tf
 
 import helpers
+import rounding
 from txl_tf.config import Config, DataConfig, TrainConfig
 from txl_tf.data.batches import Batch
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training import devices, optimizer, step
 
 ROWS, TOKENS = 4, 5
+
+# Options of Adam under which updates are proportional to gradients and inherit their tolerance. By
+# default Adam divides by a gradient's size, so where it is rounding error an update can be anything
+# up to the learning rate.
+SMOOTH = dict(adam_epsilon=1.0, learning_rate=10.0)
 
 
 class Trainee:
@@ -58,6 +64,11 @@ def make_batch(seed=0, rows=ROWS, targets=None, starts=None, restart=False):
         targets[-1, 1:] = -1  # the last row has one real token
     starts = np.zeros([rows, TOKENS], bool) if starts is None else starts
     return Batch(*map(tf.constant, (ids, targets, starts, restart)))
+
+
+def atol_of(trainee):
+    """Returns the tolerance of losses, memory and smoothly trained weights; of norms, a ratio."""
+    return rounding.of_gradients(trainee.config.model, ROWS * TOKENS)
 
 
 def farthest(found, expected):

@@ -178,8 +178,11 @@ ORACLE = (
 
 
 class OracleTest(parameterized.TestCase):
-    @parameterized.product(spec=ORACLE, num_tokens=(1, 5, 12, 13, 31), placed=(True, False))
-    def test_values_and_gradients(self, spec, num_tokens, placed):
+    @parameterized.product(
+        spec=ORACLE, case=((1, True), (5, True), (12, False), (13, True), (31, True))
+    )
+    def test_values_and_gradients(self, spec, case):
+        num_tokens, placed = case
         core, arrays, visibility = make(spec), inputs(num_tokens), rules(num_tokens)
         if not placed:
             arrays[4] = None
