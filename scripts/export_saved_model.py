@@ -22,7 +22,7 @@ from txl_tf.export.saved_model import export_saved_model
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", None, "Folder of the model's versions; its name is the model's.", required=True
 )
-_VERSION = flags.DEFINE_integer("version", 1, "A server runs the highest version.", lower_bound=1)
+_VERSION = flags.DEFINE_integer("version", 1, "A server runs the highest version.", 1, 2**63 - 1)
 _STATE_DTYPE = flags.DEFINE_enum(
     "state_dtype", "float32", wire.DTYPES, "Of the state on the wire; float16 halves it."
 )

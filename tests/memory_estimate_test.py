@@ -2,21 +2,23 @@
 
 import dataclasses
 
-from absl.testing import absltest
+import tensorflow as tf
+from absl.testing import absltest, parameterized
 
 import helpers
 from txl_tf.config import Config, TrainConfig
+from txl_tf.inference.state import KeyValueState
+from txl_tf.memory_estimate import inference_estimate, least_parameters, memory_estimate
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training.memory_estimate import memory_estimate
 
 
 def estimate(replicas=1, model=None, **train):
     settings = dict(batch_size=8, segment_len=5, precision="float32") | train
     config = Config(model=helpers.tiny_config(**(model or {})), train=TrainConfig(**settings))
-    return memory_estimate(config, 1000, replicas)
+    return memory_estimate(config.model, config.train, 1000, replicas)
 
 
-class MemoryEstimateTest(absltest.TestCase):
+class MemoryEstimateTest(parameterized.TestCase):
     def test_a_hand_count(self):
         """V 11, L 2, D 8, H K 8, F 16, M 4, T 5, S 9, and 8 rows."""
         found = estimate()
@@ -57,12 +59,58 @@ class MemoryEstimateTest(absltest.TestCase):
         whole, cut = estimate(), estimate(model=dict(cutoffs=(4, 8)))
         self.assertEqual(whole.activations - cut.activations, 8 * 4 * 3 * 5 * (11 - 6))
 
+    def test_windows_leave_the_scores_within_reach(self):
+        whole = estimate(model=dict(mem_len=8))
+        local = estimate(model=dict(mem_len=8, attention=("dense", "local(window=6)")))
+        scores = 4 * 2 * 2 * 5  # float32, scores and weights, heads, tokens
+        self.assertEqual(whole.activations - local.activations, 8 * scores * (13 - 7))
+
+    @parameterized.parameters(
+        {},
+        dict(cutoffs=(40, 80), div_val=2, d_embed=32),
+        dict(feed_forward=("dense", "switch(experts=3)"), num_layers=3),
+        dict(position="shaw", num_positions=70),
+        dict(tie_embeddings=False, attention=("local(window=3)",)),
+    )
+    def test_parameters_by_the_config_are_most_of_a_models(self, **changes):
+        sizes = dict(vocab_size=99, d_model=32, num_heads=4, head_dim=8, d_inner=64)
+        model = TransformerXL(helpers.tiny_config(**(sizes | changes)))
+        model.build()
+        self.assertBetween(
+            least_parameters(model.config), model.count_params() // 2, model.count_params()
+        )
+
+    def test_inference_by_hand(self):
+        """V 11, L 2, D 8, N 8, M 4, T 3, S 7, and 5 rows that write 6 ids."""
+        config = helpers.tiny_config()
+        found = inference_estimate(config, 5, 3, num_encodings=7, num_written=6)
+        self.assertEqual(found.encodings, 2 * 7 * 8 * 4)
+        self.assertEqual(found.state, 2 * 5 * 2 * 4 * (2 * 8) * 4)
+        self.assertEqual(found.activations, 5 * 4 * (2 * 7 * 8 + 3 * (8 + 11)))
+        self.assertEqual(found.written, 48 * 5 * 6)
+        hidden = inference_estimate(config, 5, 3, keeps_keys=False, compute=2, mem_len=1)
+        self.assertEqual((hidden.encodings, hidden.state), (0, 2 * 5 * 2 * 1 * 8 * 2))
+
+    def test_a_keys_state_is_what_is_estimated(self):
+        model = TransformerXL(helpers.tiny_config())
+        state = KeyValueState(model, 3)
+        found = inference_estimate(model.config, 5, 3, num_encodings=7)
+        held = sum(x.numpy().nbytes for x in tf.nest.flatten(state.initial(5))[:-1])
+        self.assertEqual(found.state, 2 * held)
+        self.assertEqual(found.encodings, sum(x.numpy().nbytes for x in state.encodings))
+
+    def test_layers_without_number_cost_no_time(self):
+        config = helpers.tiny_config(num_layers=10**9, attention=("dense", "topk(k=2)"))
+        self.assertEqual(least_parameters(config), 10**9 * (4 * 8 * 8 + 2 * 8 * 16) + 11 * 8)
+
     def test_weights_are_those_of_a_model(self):
         model = TransformerXL(helpers.tiny_config())
         model.build()
         bytes_held = sum(v.numpy().nbytes for v in model.weights)
         config = Config(model=model.config, train=TrainConfig())
-        self.assertEqual(memory_estimate(config, model.count_params()).weights, bytes_held)
+        self.assertEqual(
+            memory_estimate(config.model, config.train, model.count_params()).weights, bytes_held
+        )
 
 
 if __name__ == "__main__":

@@ -111,7 +111,11 @@ class FilesTest(parameterized.TestCase):
         self.assertEmpty(list(folder.iterdir()))
 
     @parameterized.parameters(
-        (dict(version=0), "version must be at least 1, got 0"),
+        (dict(version=0), "version must be at least 1 and below 2.*63, got 0"),
+        (
+            dict(version=2**63),
+            "version must be at least 1 and below 2.*63, got 9223372036854775808",
+        ),
         (dict(state="both"), "state must be one of kv, hidden, got 'both'"),
         (dict(state_dtype="int8"), "state_dtype must be one of float32, float16, got 'int8'"),
         (dict(segment_len=0), "segment_len must be at least 1, got 0"),

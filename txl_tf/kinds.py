@@ -66,6 +66,11 @@ class Kind:
         """Whether tokens may be marked that see all."""
         return False
 
+    @property
+    def num_nets(self) -> int:
+        """Number of feed-forward nets in a layer."""
+        return 1
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TopK(Kind):
@@ -230,6 +235,10 @@ class Switch(Kind):
         check_rate(self, "jitter", "expert_dropout")
         check_choice(self, "group", ("row", "batch"))
         check_choice(self, "dispatch", ("gather", "einsum"))
+
+    @property
+    def num_nets(self) -> int:
+        return self.experts
 
 
 ATTENTION: Mapping[str, type[Kind]] = {

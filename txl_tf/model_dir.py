@@ -21,9 +21,11 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from txl_tf import memory_estimate
 from txl_tf.config import Config
 from txl_tf.data import tokenizers
 from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.ops import machine
 
 CHECKPOINTS = "checkpoints"
 BEST = "best"
@@ -57,9 +59,13 @@ def load(path: str, which: str | None = None, dtype: str | None = None) -> Loade
       dtype: "bfloat16" rounds the weights to it, once and for all; None is float32.
 
     Raises:
-      ValueError: nothing usable is there; names the folder.
+      ValueError: nothing usable is there, or the machine has too little memory for its weights;
+        names the folder.
     """
     config = read_config(path)
+    sizes = memory_estimate.sizes_of(config.model)
+    weights = memory_estimate.least_weights(config.model)
+    machine.check_memory({f"weights of {path}": weights}, sizes)
     model = TransformerXL(config.model)
     step = restore_weights(path, model, which)
     model = model if dtype is None else rounded(model, dtype)

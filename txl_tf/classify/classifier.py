@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from txl_tf import memory_estimate
 from txl_tf import model_dir as model_dirs
 from txl_tf.classify import batches
 from txl_tf.classify.config import ClassifierConfig
@@ -23,6 +24,7 @@ from txl_tf.config import POLICIES
 from txl_tf.data import files, tokenizers
 from txl_tf.data.labelled_text import Text
 from txl_tf.models.sequence_classifier import SequenceClassifier
+from txl_tf.ops import machine
 
 _CONFIG = "config.json"
 _TOGETHER = 16  # batches of predictions whose texts are put together by length
@@ -59,6 +61,8 @@ class Classifier:
         self.config = config
         self.tokenizer = tokenizer
         self.step = 0
+        sizes = memory_estimate.sizes_of(config.model)
+        machine.check_memory({"weights": memory_estimate.least_weights(config.model)}, sizes)
         self.model = SequenceClassifier(
             config.model,
             len(config.labels),
@@ -72,6 +76,24 @@ class Classifier:
     def _make_log_probs(self, ids, lengths):
         scores = self.model(ids, lengths=lengths, global_tokens=self.global_tokens(ids))
         return tf.nn.log_softmax(scores)
+
+    def check_memory(self, longest: int) -> None:
+        """Refuses training on texts of at most so many tokens that cannot fit in the machine.
+
+        Raises:
+          ValueError: names the bytes, and the settings that they follow from.
+        """
+        config = self.config
+        num_tokens = config.segment_len or next(n for n in self.sizes if n >= longest)
+        needed = memory_estimate.memory_estimate(
+            config.model,
+            config.train,
+            memory_estimate.least_parameters(config.model),
+            num_tokens=num_tokens,
+            num_words=len(config.labels),
+        )
+        numbers = dict(batch_size=config.train.batch_size, tokens_of_a_text=num_tokens)
+        machine.check_memory(needed.parts, numbers | memory_estimate.sizes_of(config.model))
 
     def global_tokens(self, ids):
         """Which tokens see all, as the config says. [B, T] -> [B, T] bool, or None."""

@@ -41,11 +41,12 @@ def train(
     Returns the validation of the best, or None.
 
     Raises:
-      ValueError: the loss of a validation is not finite, or too many steps in a row were skipped
-        as theirs was not.
+      ValueError: the loss of a validation is not finite, too many steps in a row were skipped as
+        theirs was not, or the machine has too little memory.
     """
     config = classifier.config.train
     encoded = classifier.encode(texts)
+    classifier.check_memory(max(map(len, encoded.ids), default=1))
     held_out = None if valid is None else classifier.encode(valid)
     classifier.warn_of_cut(encoded.cut, len(texts), "training")
     if held_out is not None:

@@ -50,8 +50,8 @@ def export_saved_model(
       ValueError: a value breaks a rule, this version is there already, or a signature does not
         run or gives NaN.
     """
-    if version < 1:
-        raise ValueError(f"version must be at least 1, got {version}")
+    if not 1 <= version < 2**63:  # int64, as a server reads it
+        raise ValueError(f"version must be at least 1 and below 2**63, got {version}")
     path = os.path.join(output_dir, str(version))
     if files.exists(path):
         raise ValueError(f"output_dir must not hold version {version} yet, got {path}")

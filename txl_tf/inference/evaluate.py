@@ -80,9 +80,10 @@ class Evaluator:
 
         Raises:
           ValueError: the data has a vocabulary of another size, an id or target lies outside it,
-            or nothing was scored.
+            nothing was scored, or the machine has too little memory for so many rows.
         """
         batches.metadata.check_vocabulary(self._state.vocab_size)
+        self._state.check_memory(batches.batch_size, batch_size=batches.batch_size)
         self._state.refresh()
         totals = Totals()
         steps = batches.steps_per_epoch

@@ -117,6 +117,8 @@ class Generator:
         A sample follows from its prompt, the seed and its number, not from what else is sampled.
         """
         _check_counts(length=length, num_samples=num_samples)
+        counts = dict(prompts=len(prompts), num_samples=num_samples, length=length)
+        self._decoder.state.check_memory(len(prompts) * num_samples, num_written=length, **counts)
         session, ids = self._read(prompts, seed)
         session.branch(num_samples)
         chunks = list(session.write(length))
@@ -145,6 +147,8 @@ class Generator:
             raise ValueError(
                 f"num_samples must be at most num_beams {num_beams}, got {num_samples}"
             )
+        counts = dict(prompts=len(prompts), num_beams=num_beams, length=length)
+        self._decoder.state.check_memory(len(prompts) * num_beams, num_written=length, **counts)
         session, ids = self._read(prompts, seed=0)
         last, state = session.pending
         found = self._search.search(

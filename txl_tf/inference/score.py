@@ -19,6 +19,9 @@ class Scorer(scoring.TextScorer):
       invalid_utf8: "error", or "replace" by U+FFFD.
       state: what is remembered, "kv" (keys and values) or "hidden".
 
+    Raises:
+      ValueError: an argument breaks a rule, or the machine has too little memory.
+
     Attributes:
       progress: called after each step where it is set.
     """
@@ -34,7 +37,7 @@ class Scorer(scoring.TextScorer):
         state: str = "kv",
     ):
         super().__init__(
-            _ModelReader(model, state, segment_len),
+            _ModelReader(model, state, segment_len, batch_size),
             tokenizer,
             segment_len=segment_len,
             batch_size=batch_size,
@@ -45,8 +48,9 @@ class Scorer(scoring.TextScorer):
 class _ModelReader:
     """A `scoring.Reader`: a model's state behind a compiled step."""
 
-    def __init__(self, model, state: str, segment_len: int):
+    def __init__(self, model, state: str, segment_len: int, batch_size: int):
         self._state = states.make(state, model, segment_len)
+        self._state.check_memory(batch_size, batch_size=batch_size)
         self._step = tf.function(self._state.nll, autograph=False, reduce_retracing=True)
         self.vocab_size = self._state.vocab_size
         self.initial = self._state.initial

@@ -2,7 +2,9 @@
 
 import tensorflow as tf
 
+from txl_tf import memory_estimate
 from txl_tf.models import memory
+from txl_tf.ops import machine
 from txl_tf.ops.shapes import larger, shape_of
 
 
@@ -19,19 +21,62 @@ class HiddenState:
 
     Args:
       model: a TransformerXL.
-      segment_len: tokens that are read at once in most calls; of no effect here.
+      segment_len: tokens that are read at once in most calls; only the check of memory asks.
+
+    Raises:
+      ValueError: not even one row fits into the memory of the machine.
     """
 
+    KEEPS_KEYS = False  # or hidden states
+
     def __init__(self, model, segment_len=128):
-        del segment_len
         self.model = model
         self.vocab_size = model.config.vocab_size
+        self._segment_len = segment_len
+        self.check_memory(1)
+
+    def check_memory(self, num_rows, num_tokens=1, num_written=0, **counts):
+        """Refuses more than fits into the machine's memory.
+
+        Args:
+          num_rows: how many there are to be.
+          num_tokens: of a row that are read at once.
+          num_written: ids that each row is to write.
+          **counts: the arguments that these numbers follow from, for the message.
+
+        Raises:
+          ValueError: names the bytes and the numbers that they follow from.
+        """
+        config = self.model.config
+        keeps_keys = self.KEEPS_KEYS
+        needed = memory_estimate.inference_estimate(
+            config,
+            num_rows,
+            num_tokens,
+            num_encodings=config.mem_len + self._segment_len if keeps_keys else 0,
+            compute=tf.as_dtype(self.model.compute_dtype).size,
+            keeps_keys=keeps_keys,
+            num_written=num_written,
+        )
+        numbers = counts or {"rows": num_rows, "tokens": num_tokens}
+        numbers |= dict(mem_len=config.mem_len, segment_len=self._segment_len)
+        machine.check_memory(needed.parts, numbers)
+
+    def _check_call(self, ids):
+        """`check_memory` of a call whose sizes are known; in a graph it costs nothing."""
+        if None not in ids.shape:
+            self.check_memory(*ids.shape)
 
     def refresh(self):
         """Takes notice that the model's weights have changed."""
 
     def initial(self, batch_size):
-        """The state of rows that have read nothing."""
+        """The state of rows that have read nothing; a number that is known has to fit in memory."""
+        if isinstance(batch_size, int):
+            self.check_memory(batch_size)
+        return self._empty(batch_size)
+
+    def _empty(self, batch_size):
         return self.model.initial_mems(batch_size)
 
     def advance(self, ids, state, lengths=None):
@@ -78,6 +123,7 @@ class HiddenState:
 
     def _read(self, ids, state, lengths, document_start=None):
         """The output of the last layer, [B, T, D], and the state after the ids."""
+        self._check_call(ids)
         states, state = self.model.hidden_states(
             ids, state, lengths=lengths, document_start=document_start
         )
@@ -98,8 +144,10 @@ class KeyValueState(HiddenState):
       segment_len: tokens that are read at once in most calls.
     """
 
+    KEEPS_KEYS = True
+
     def __init__(self, model, segment_len=128):
-        super().__init__(model)
+        super().__init__(model, segment_len)
         self._known = model.config.mem_len + segment_len  # keys whose distances are kept
         self.encodings = [
             None if x is None else tf.Variable(x, trainable=False, name=f"encodings_{layer}")
@@ -111,8 +159,8 @@ class KeyValueState(HiddenState):
             if variable is not None:
                 variable.assign(x)
 
-    def initial(self, batch_size):
-        """The state of rows that have read nothing, or zeros that count as read."""
+    def _empty(self, batch_size):
+        """Of nothing read, or of zeros that count as read."""
         config, model = self.model.config, self.model
         shape = [batch_size, config.num_heads, config.mem_len, config.head_dim]
         keys = values = [tf.zeros(shape, model.compute_dtype)] * config.num_layers
@@ -148,6 +196,7 @@ class KeyValueState(HiddenState):
         return model.scores_of(states[-1])[:, 0], looped
 
     def _read(self, ids, state, lengths, document_start=None):
+        self._check_call(ids)
         model, slots = self.model, self.model.config.mem_len
         num_tokens = shape_of(ids)[1]
         states, joined = model.run_layers(

@@ -15,6 +15,7 @@ from txl_tf.config import POLICIES, Config, EvalConfig
 from txl_tf.data import prefetch
 from txl_tf.data.batches import Batch
 from txl_tf.inference.evaluate import Evaluation
+from txl_tf.memory_estimate import memory_estimate
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.ids import check_ids
 from txl_tf.training import (
@@ -31,7 +32,7 @@ from txl_tf.training import (
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.distribution import Distribution
 from txl_tf.training.loss_scale import LossScale
-from txl_tf.training.memory_estimate import memory_estimate
+from txl_tf.training.memory_use import check_memory
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.profile import Profile
 from txl_tf.training.run_data import RunData
@@ -96,13 +97,14 @@ def train(
         taken away.
 
     Raises:
-      ValueError: config, data and model_dir do not fit, preemption notices cannot be asked for, or
-        the loss is no longer a number.
+      ValueError: config, data and model_dir do not fit, the machine has too little memory,
+        preemption notices cannot be asked for, or the loss is no longer a number.
     """
     distribution = distribution or devices.make("one_device")
     distribution.check_rows(config.train.batch_size, config.train.accumulate_steps)
     profile.check(profile_steps, config.train.train_steps)
     samples.check(config)
+    check_memory(config, distribution.num_replicas)
     preemption.check(preemption_notice)
     data = RunData(config, data_dir, distribution)
     before = model_dirs.read_config(model_dir) if model_dirs.exists(model_dir) else None
@@ -199,7 +201,9 @@ class _Run:
             *(self._model.count_params(), reader.steps_per_epoch, reader.dropped),
         )
         replicas = self._distribution.num_replicas
-        estimate = memory_estimate(self._config, self._model.count_params(), replicas)
+        estimate = memory_estimate(
+            self._config.model, self._config.train, self._model.count_params(), replicas
+        )
         logging.info("memory estimate per replica: %s", estimate)
         for note in kinds.notes(self._config.model):
             logging.info(note)

@@ -1,9 +1,18 @@
-"""The memory that this process takes now."""
+"""The memory that this process takes now, and whether there is enough for a run."""
 
 import os
 import resource
 
 import tensorflow as tf
+
+from txl_tf.config import Config
+from txl_tf.memory_estimate import (
+    inference_estimate,
+    least_parameters,
+    memory_estimate,
+    sizes_of,
+)
+from txl_tf.ops import machine
 
 
 def memory_use() -> dict[str, int]:
@@ -22,3 +31,26 @@ def _resident() -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:  # no Linux: the most it ever took
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def check_memory(config: Config, num_replicas: int) -> None:
+    """Refuses a run whose training, validation or samples cannot fit into the machine's memory.
+
+    Raises:
+      ValueError: names the bytes, and the settings that they follow from.
+    """
+    model, train, evaluation = config.model, config.train, config.eval
+    needed = memory_estimate(model, train, least_parameters(model), num_replicas)
+    rows = dict(batch_size=train.batch_size, segment_len=train.segment_len, mem_len=model.mem_len)
+    machine.check_memory(needed.parts, rows | sizes_of(model))
+    mem_len = model.mem_len if evaluation.mem_len is None else evaluation.mem_len
+    tokens = evaluation.segment_len or train.segment_len
+    valid = inference_estimate(
+        model, evaluation.batch_size, tokens, mem_len=mem_len, num_encodings=mem_len + tokens
+    )
+    rows = {"batch_size": evaluation.batch_size, "segment_len": tokens, "mem_len": mem_len}
+    machine.check_memory(valid.parts, {f"eval.{k}": v for k, v in rows.items()})
+    if train.sample_length:
+        length = train.sample_length
+        sample = inference_estimate(model, 1, 1, mem_len=mem_len, num_written=length)
+        machine.check_memory(sample.parts, {"sample_length": length})

@@ -1,0 +1,223 @@
+"""How much memory training and inference will need, by the config alone, before it is asked for."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from txl_tf import kinds, specs
+from txl_tf.config import TrainConfig, TransformerXLConfig
+from txl_tf.encoder_config import EncoderConfig
+
+Model = TransformerXLConfig | EncoderConfig
+_FLOAT = 4  # bytes; of weights, sums, scores and losses, whatever the precision
+_WRITTEN = 48  # bytes of an id that is written: two arrays, a list and its text
+
+
+class _Parts:
+    """A dataclass whose fields are bytes."""
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Bytes by name."""
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        parts = self.parts | {"total": self.total}
+        return " ".join(f"{name}={value / 1e6:.4g}MB" for name, value in parts.items())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryEstimate(_Parts):
+    """Bytes of one replica in training.
+
+    Letters as in the shapes everywhere; P is the number of parameters, N = H K, c the bytes of a
+    number in the compute precision, B the rows of one step, b those of one part of it (see
+    `accumulate_steps`), S' = min(S, reach + 1) the keys that a layer's attention scores, all of
+    them where it is dense. TensorFlow itself and XLA's compiler take their own part besides, on a
+    CPU 0.5 to 1 GB; what a further row adds was measured there, with the preset small, as 87 MB
+    against 85 MB by these formulas.
+
+    Attributes:
+      weights: 4 P.
+      optimizer: 8 P, Adam's two slots.
+      gradients: 4 P, or 8 P with parts: the sum so far and what is added to it.
+      memory: 2 B L M D c: the one found, and the one left behind.
+      activations: of one segment, kept for the way back:
+        L b c (6 T D + 4 T N + 2 S N + 2 T F), the residual stream and its two sums and norms,
+        queries (with either bias), context, keys, values and the feed-forward net's inside;
+        L b 4 (2 H T S'), scores and weights; with `rematerialize` these two of one layer, and
+        L b c T D, the inputs of all;
+        b 4 (3 T V'), logits, their softmax and its gradient; V' is V, or with cut-offs the words
+        and clusters of the head: the tails are worked off in small chunks.
+    """
+
+    weights: int
+    optimizer: int
+    gradients: int
+    memory: int
+    activations: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InferenceEstimate(_Parts):
+    """Bytes of evaluation, scoring, generation or an export, without the weights.
+
+    Letters as in `MemoryEstimate`.
+
+    Attributes:
+      encodings: L R N c, projected distances R that are kept, those within reach.
+      state: 2 B L M 2 N c, keys and values before and after a step; of hidden states
+        2 B L M D c.
+      activations: B (2 S N c + 4 T (D + V')), keys and values of one layer, its output, and the
+        scores of words. Those of attention are worked off in blocks.
+      written: 48 for each id that is to be written.
+    """
+
+    encodings: int
+    state: int
+    activations: int
+    written: int = 0
+
+
+def least_weights(model: Model) -> int:
+    """Returns the bytes of `least_parameters`."""
+    return _FLOAT * least_parameters(model)
+
+
+def least_parameters(model: Model) -> int:
+    """Returns the number of weights in the tables and matrices that each model of this config has.
+
+    Norms, biases, softmax tables and projections of embeddings are left out.
+    """
+    found = 0
+    for spec, count in _layers(model, "feed_forward"):
+        nets = specs.build(kinds.FEED_FORWARD, spec).num_nets
+        found += count * nets * 2 * model.d_model * model.d_inner
+    found += model.num_layers * 4 * model.d_model * model.num_heads * model.head_dim
+    if not isinstance(model, TransformerXLConfig):
+        return found + model.vocab_size * model.d_model
+    ends = [*model.cutoffs, model.vocab_size]
+    for cluster, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        found += (end - start) * (model.embed_dim // model.div_val**cluster)
+    return found + (model.num_positions or 0) * model.head_dim
+
+
+def sizes_of(model: Model) -> dict[str, object]:
+    """Returns the settings that the number of weights follows from, by name."""
+    names = ("vocab_size", "num_layers", "d_model", "num_heads", "head_dim", "d_inner")
+    return {name: getattr(model, name) for name in (*names, "feed_forward")}
+
+
+def memory_estimate(
+    model: Model,
+    train: TrainConfig,
+    num_parameters: int,
+    num_replicas: int = 1,
+    *,
+    num_tokens: int | None = None,
+    num_words: int | None = None,
+) -> MemoryEstimate:
+    """Estimates the memory of training on each of `num_replicas`.
+
+    Args:
+      model: of the run.
+      train: of the run.
+      num_parameters: P.
+      num_replicas: that share the rows.
+      num_tokens: T; None is `train.segment_len`.
+      num_words: V'; None is that of the model.
+    """
+    compute = _FLOAT if train.precision == "float32" else 2
+    rows = train.batch_size // num_replicas
+    memory = 2 * rows * model.num_layers * model.mem_len * model.d_model * compute
+    has_parts = train.accumulate_steps > 1
+    tokens = train.segment_len if num_tokens is None else num_tokens
+    words = _num_words(model) if num_words is None else num_words
+    layers = _layers_of_a_row(model, tokens, compute, train.rematerialize)
+    return MemoryEstimate(
+        weights=_FLOAT * num_parameters,
+        optimizer=2 * _FLOAT * num_parameters,
+        gradients=(2 if has_parts else 1) * _FLOAT * num_parameters,
+        memory=memory,
+        activations=rows // train.accumulate_steps * (layers + _FLOAT * 3 * tokens * words),
+    )
+
+
+def inference_estimate(
+    model: Model,
+    num_rows: int,
+    num_tokens: int,
+    *,
+    mem_len: int | None = None,
+    num_encodings: int = 0,
+    compute: int = _FLOAT,
+    keeps_keys: bool = True,
+    num_written: int = 0,
+) -> InferenceEstimate:
+    """Estimates the memory of inference.
+
+    Args:
+      model: a config.
+      num_rows: B.
+      num_tokens: T, read at once.
+      mem_len: M; None is that of the model.
+      num_encodings: distances that are kept projected.
+      compute: bytes of a number, c.
+      keeps_keys: whether the state is keys and values, not hidden states.
+      num_written: ids of each row that are written.
+    """
+    slots = model.mem_len if mem_len is None else mem_len
+    keys, inner = slots + num_tokens, model.num_heads * model.head_dim
+    distances = sum(
+        _scored(spec, num_encodings) * count for spec, count in _layers(model, "attention")
+    )
+    width = 2 * inner if keeps_keys else model.d_model
+    activations = 2 * keys * inner * compute + _FLOAT * num_tokens * (
+        model.d_model + _num_words(model)
+    )
+    return InferenceEstimate(
+        encodings=distances * inner * compute,
+        state=2 * num_rows * model.num_layers * slots * width * compute,
+        activations=num_rows * activations,
+        written=_WRITTEN * num_rows * num_written,
+    )
+
+
+def _layers_of_a_row(model: Model, tokens: int, compute: int, rematerialize: bool) -> int:
+    keys = model.mem_len + tokens
+    inner = model.num_heads * model.head_dim
+    stream = tokens * (6 * model.d_model + 4 * inner + 2 * model.d_inner) + keys * 2 * inner
+    layers = [
+        (compute * stream + _FLOAT * 2 * model.num_heads * tokens * _scored(spec, keys), count)
+        for spec, count in _layers(model, "attention")
+    ]
+    if rematerialize:
+        inputs = model.num_layers * compute * tokens * model.d_model
+        return max(layer for layer, _ in layers) + inputs
+    return sum(layer * count for layer, count in layers)
+
+
+def _scored(spec: str, keys: int) -> int:
+    """How many of the keys an attention spec scores for a query."""
+    reach = specs.build(kinds.ATTENTION, spec).reach
+    return keys if reach is None else min(keys, reach + 1)
+
+
+def _layers(model: Model, field: str) -> Iterator[tuple[str, int]]:
+    """Yields each spec of a field, and how many layers have it; there may be millions."""
+    repeated = getattr(model, field)
+    for place, spec in enumerate(repeated):
+        count = model.num_layers // len(repeated) + (place < model.num_layers % len(repeated))
+        if count:
+            yield spec, count
+
+
+def _num_words(model: Model) -> int:
+    """V': the scores of a token that there are at once."""
+    if isinstance(model, TransformerXLConfig) and model.cutoffs:
+        return model.cutoffs[0] + len(model.cutoffs)
+    return model.vocab_size
