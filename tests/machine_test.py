@@ -86,13 +86,17 @@ class InferenceTest(parameterized.TestCase):
         model = self.model()
         state = STATES[name](model)
         with of_limit(10**6):
-            with self.assertRaisesRegex(ValueError, "of state.* rows 1000, mem_len 4, segment"):
+            with self.assertRaisesRegex(
+                ValueError, "of state.* rows 1000, tokens 1, mem_len 4, segment"
+            ):
                 state.initial(1000)
-            rows = helpers.draw_ids(2, 300)
-            with self.assertRaisesRegex(ValueError, "of activations.* rows 2, tokens 300, mem_len"):
+            rows = helpers.draw_ids(2, 600)
+            with self.assertRaisesRegex(ValueError, "of activations.*rows 2, tokens 600, mem_len"):
                 state.scores(rows, state.initial(2))
             huge = self.model(mem_len=10**9)
-            with self.assertRaisesRegex(ValueError, "rows 1, mem_len 1000000000, segment_len 128"):
+            with self.assertRaisesRegex(
+                ValueError, "rows 1, tokens 1, mem_len 1000000000, segment_len"
+            ):
                 STATES[name](huge)
 
     def test_generation(self):

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.data import prefetch
+from txl_tf.inference import reuse
 from txl_tf.inference import state as states
 from txl_tf.inference import totals as sums
 from txl_tf.inference.totals import Totals
@@ -124,13 +125,17 @@ def evaluate(
     jit: bool = False,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Evaluates once; see `Evaluator`, which is for more than once."""
-    evaluator = Evaluator(
+    """Evaluates; see `Evaluator`. Later calls with the same settings compile nothing."""
+    evaluator = reuse.kept(
         model,
-        segment_len=batches.segment_len,
-        reset_memory_at_documents=reset_memory_at_documents,
-        state=state,
-        jit=jit,
+        (Evaluator, batches.segment_len, reset_memory_at_documents, state, jit),
+        lambda: Evaluator(
+            model,
+            segment_len=batches.segment_len,
+            reset_memory_at_documents=reset_memory_at_documents,
+            state=state,
+            jit=jit,
+        ),
     )
     return evaluator.evaluate(batches, max_batches=max_batches, progress=progress)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from txl_tf.data.tokenizers.tokenizer import Tokenizer
 from txl_tf.fields import LONGEST
-from txl_tf.inference import beam, decoding
+from txl_tf.inference import beam, decoding, reuse
 from txl_tf.inference import state as states
 from txl_tf.inference.sampling import Sampling
 
@@ -239,8 +239,16 @@ def generate(
     seed: int = 0,
     stop_at_line_end: bool = False,
 ) -> list[list[Continuation]]:
-    """Samples continuations once; see `Generator`, which is for more than once and more ways."""
-    generator = Generator(model, tokenizer, sampling=sampling, stop_at_line_end=stop_at_line_end)
+    """Samples continuations; see `Generator`, which has more ways.
+
+    Later calls for the same model, tokenizer and way of sampling compile nothing.
+    """
+    generator = reuse.kept(
+        model,
+        (Generator, id(tokenizer), sampling, stop_at_line_end),  # it holds the tokenizer
+        lambda: Generator(model, tokenizer, sampling=sampling, stop_at_line_end=stop_at_line_end),
+    )
+    generator.refresh()  # the weights may be others by now
     return generator.samples(prompts, length, num_samples=num_samples, seed=seed)
 
 
