@@ -232,14 +232,15 @@ class ConfigTest(parameterized.TestCase):
     @parameterized.parameters(
         ("[]", "config of a classifier must be a JSON object"),
         ("{", "config must be JSON"),
-        ('{"model": {}}', "config must be that of a classifier, got no text"),
+        ('{"model": {}}', "config of a classifier must have text, got none"),
         (
-            '{"model": {}, "text": {}, "train": {}, "labels": 5, "backbone": "causal"}',
-            "labels must be a list of texts, got 5",
+            '{"model": {"vocab_size": 9}, "text": {}, "train": {}, "labels": 5, '
+            '"backbone": "causal"}',
+            "labels must be a list, got 5",
         ),
         (
             '{"model": 3, "text": {}, "train": {}, "labels": [], "backbone": "causal"}',
-            "TransformerXLConfig must be a JSON object, got 3",
+            "model must be a JSON object, got 3",
         ),
         ('{"odd": 1}', "config of a classifier has no field 'odd'"),
     )

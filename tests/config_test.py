@@ -238,7 +238,14 @@ class JsonTest(parameterized.TestCase):
         ("{", "config must be JSON"),
         ("[]", r"config must be a JSON object, got \[\]"),
         ('{"modle": {}}', "config has no field 'modle'; choose from model, data, train, eval"),
-        ('{"model": {"d": 1}}', "TransformerXLConfig has no field 'd'; choose from vocab_size"),
+        ('{"model": {"d": 1}}', "model has no field 'd'; choose from vocab_size"),
+        ('{"model": {}}', "model must have vocab_size, got none"),
+        ('{"model": {"vocab_size": "11"}}', "model.vocab_size must be a whole number, got '11'"),
+        (
+            '{"model": {"vocab_size": 11, "cutoffs": [4, [7]]}}',
+            r"model.cutoffs\[1\] must be a whole number, got \[7\]",
+        ),
+        ('{"model": {"vocab_size": 11}, "eval": {"mem_len": -1}}', "eval: mem_len must be at leas"),
     )
     def test_refuses_by_name(self, text, message):
         with self.assertRaisesRegex(ValueError, message):

@@ -63,10 +63,10 @@ class FileTest(parameterized.TestCase):
         self.assertNotIn("data.json.new", os.listdir(self.folder))
 
     @parameterized.parameters(
-        ("{", "data.json must be as train wrote it, got Expecting .*; without the file the data"),
-        ("[]", r"the record must be a JSON object, got \[\]"),
-        ('{"train": null, "valid": null}', "SplitRecord must be a JSON object, got None"),
-        ('{"train": {"tokens": "9"}}', "missing 5 required keyword-only arguments: 'documents'"),
+        ("{", "data.json: record must be JSON, got Expecting .*; without the file the data at"),
+        ("[]", r"record must be a JSON object, got \[\]"),
+        ('{"train": null, "valid": null}', "train must be a JSON object, got None"),
+        ('{"train": {"tokens": "9"}}', "train.tokens must be a whole number, got '9'"),
         (dict(tokens="9"), "tokens must be a whole number, got '9'"),
         (dict(checksums=["1"]), "checksums must be as many as the 2 sources, got 1"),
     )

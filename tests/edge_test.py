@@ -245,7 +245,19 @@ class EdgeTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "format must be 1, got 2; export the model anew"):
             edge.EdgeModel(str(path))
         about.write_text("{}")
-        with self.assertRaisesRegex(ValueError, "model.json must be what export_tflite writes"):
+        with self.assertRaisesRegex(
+            ValueError, "model.json: description must have format, got none"
+        ):
+            edge.EdgeModel(str(path))
+        changed = json.dumps(told).replace('"shape": [1, 4]', '"shape": [1, 5]')
+        changed = changed.replace('"shape": [1, 4, 11]', '"shape": [1, 5, 11]')
+        about.write_text(changed.replace('"segment_len": 4', '"segment_len": 5'))
+        message = r"model.json: signatures.\w+.inputs.\w+ must have shape \[1, 4\] as in .*tflite"
+        with self.assertRaisesRegex(ValueError, message):
+            edge.EdgeModel(str(path))
+        tokenizer = told["tokenizer"] | {"checksum": "feed"}
+        about.write_text(json.dumps(told | {"tokenizer": tokenizer}))
+        with self.assertRaisesRegex(ValueError, r"tokenizer.checksum feed in .* got another \("):
             edge.EdgeModel(str(path))
         about.unlink()
         with self.assertRaisesRegex(ValueError, "must have .*model.json beside it, got none"):

@@ -76,9 +76,9 @@ class WrongFileTest(parameterized.TestCase):
             metadata.Metadata.load(helpers.temp_dir(self) / "none")
 
     @parameterized.parameters(
-        ("{", "metadata.json: must be JSON, got Expecting"),
-        ("[]", r"metadata.json: Metadata must be a JSON object, got \[\]"),
-        ("{}", "metadata.json: format_version must be given, got none"),
+        ("{", "metadata.json: metadata must be JSON, got Expecting"),
+        ("[]", r"metadata.json: metadata must be a JSON object, got \[\]"),
+        ("{}", "metadata.json: format_version must be 1, got None; prepare"),
     )
     def test_text(self, text, message):
         with self.assertRaisesRegex(ValueError, message):
@@ -87,20 +87,24 @@ class WrongFileTest(parameterized.TestCase):
     @parameterized.parameters(
         (dict(format_version=2), "format_version must be 1, got 2; prepare the data anew"),
         (dict(vocab_size=0), "vocab_size must be at least 1, got 0"),
-        (dict(vocab_size="11"), "Metadata.vocab_size must be int, got '11'"),
-        (dict(tokenizer=[]), r"Metadata.tokenizer must be a JSON object, got \[\]"),
+        (dict(vocab_size="11"), "vocab_size must be a whole number, got '11'"),
+        (dict(tokenizer=[]), r"tokenizer must be a JSON object, got \[\]"),
+        (
+            dict(splits={"train": {"tokens": 3, "shards": [4, -1]}}),
+            r"splits.train: shards must not be negative, got \(4, -1\)",
+        ),
         (dict(splits=[]), r"splits must be a JSON object, got \[\]"),
-        (dict(splits={"train": 3}), "SplitMetadata must be a JSON object, got 3"),
-        (dict(splits={"train": {"tokens": 3}}), "SplitMetadata must have shards, got none"),
+        (dict(splits={"train": 3}), "splits.train must be a JSON object, got 3"),
+        (dict(splits={"train": {"tokens": 3}}), "splits.train must have shards, got none"),
         (
             dict(splits={"train": {"tokens": 3, "shards": [1.5]}}),
-            r"SplitMetadata.shards must be a list of int, got \[1.5\]",
+            r"splits.train.shards\[0\] must be a whole number, got 1.5",
         ),
         (
             dict(splits={"train": {"tokens": 3, "shards": [3], "sources": [{"name": "a"}]}}),
-            "Source must have sha256, got none",
+            r"splits.train.sources\[0\] must have sha256, got none",
         ),
-        (dict(colour=1), "Metadata has no field 'colour'; choose from tokenizer, vocab_size"),
+        (dict(colour=1), "metadata has no field 'colour'; choose from tokenizer, vocab_size"),
     )
     def test_field(self, change, message):
         with self.assertRaisesRegex(ValueError, f"metadata.json: {message}"):
@@ -109,7 +113,7 @@ class WrongFileTest(parameterized.TestCase):
     def test_missing_field(self):
         content = json.loads(DATA.to_json())
         del content["vocab_checksum"]
-        with self.assertRaisesRegex(ValueError, "Metadata must have vocab_checksum, got none"):
+        with self.assertRaisesRegex(ValueError, "metadata must have vocab_checksum, got none"):
             self.load(json.dumps(content))
 
 

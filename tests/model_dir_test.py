@@ -132,7 +132,9 @@ class ModelDirTest(parameterized.TestCase):
             model_dir.load(self.path)
         with open(os.path.join(self.path, "config.json"), "w") as file:
             file.write('{"model": {"vocab_size": 11, "d_model": 7}}')
-        with self.assertRaisesRegex(ValueError, "config.json: d_model must be even .* got 7"):
+        with self.assertRaisesRegex(
+            ValueError, "config.json: model: d_model must be even .* got 7"
+        ):
             model_dir.load(self.path)
 
     def test_a_description_can_be_written_again(self):

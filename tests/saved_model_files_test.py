@@ -25,7 +25,8 @@ from exported import (
     signatures,
     write,
 )
-from txl_tf.config import Config, from_dict
+from txl_tf import fields
+from txl_tf.config import Config
 from txl_tf.data import tokenizers
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.export import warm_up
@@ -40,7 +41,9 @@ class FilesTest(parameterized.TestCase):
         self.assertEqual(told["state"]["keys"], {"shape": [-1, 2, 2, 4, 4], "dtype": "float32"})
         self.assertEqual(told["state_bytes_per_row"], 2 * 2 * 2 * 4 * 4 * 4 + 4)
         config = Config(model=make_model().config)
-        self.assertEqual(from_dict(type(config.model), told["config"]["model"]), config.model)
+        self.assertEqual(
+            fields.from_dict(type(config.model), told["config"]["model"]), config.model
+        )
         step = told["signatures"]["step"]
         self.assertEqual(step["inputs"]["input_ids"]["tensor"], "step_input_ids:0")
         self.assertEqual(step["outputs"]["scores"]["shape"], [-1, -1, 11])

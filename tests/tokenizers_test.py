@@ -132,12 +132,18 @@ class ContractTest(parameterized.TestCase):
         folder = helpers.temp_dir(self)
         with self.assertRaisesRegex(ValueError, "must hold tokenizer.json, got none"):
             tokenizers.load(folder)
-        for content in ("{", '{"kind": "byte"}', '{"kind": "byte", "options": {"x": 1}}', "[]"):
+        for content, message in (
+            ("{", "tokenizer must be JSON"),
+            ("[]", "tokenizer must be a JSON object"),
+            ('{"kind": "byte"}', "tokenizer must have options, got none"),
+            ('{"kind": "byte", "options": {"x": 1}}', "options has no field 'x'; choose from drop"),
+            ('{"kind": "byte", "options": {"drop_newlines": 1}}', "drop_newlines must be true or"),
+        ):
             (folder / "tokenizer.json").write_text(content)
-            with self.assertRaisesRegex(ValueError, "tokenizer.json must hold the kind and opt"):
+            with self.assertRaisesRegex(ValueError, f"tokenizer.json: {message}"):
                 tokenizers.load(folder)
         (folder / "tokenizer.json").write_text(json.dumps(dict(kind="bytes", options={})))
-        with self.assertRaisesRegex(ValueError, "tokenizer must be one of byte, .*, got 'bytes'"):
+        with self.assertRaisesRegex(ValueError, "kind must be one of byte, .*, got 'bytes'"):
             tokenizers.load(folder)
 
 

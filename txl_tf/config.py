@@ -285,29 +285,7 @@ class Config:
         Raises:
           ValueError: the text is no JSON object of this form, or a value breaks a rule.
         """
-        tree = parse_json(text)
-        sections = fields.types_of(cls)
-        fields.check_names("config", tree, sections)
-        return cls(**{name: from_dict(sections[name], tree[name]) for name in tree})
-
-
-def parse_json(text: str) -> Any:
-    """What the text of a config says.
-
-    Raises:
-      ValueError: it is no JSON.
-    """
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"config must be JSON, got {error}") from error
-
-
-def from_dict(kind: Any, values: Mapping[str, Any]) -> Any:
-    """Builds the dataclass `kind` from plain values; lists become tuples."""
-    fields.check_names(kind.__name__, values, fields.types_of(kind))
-    tidy = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    return kind(**tidy)
+        return fields.from_dict(cls, fields.parse_json(text, "config"), "config")
 
 
 _Sections = TypeVar("_Sections")  # Config, or another dataclass whose fields are such

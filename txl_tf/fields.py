@@ -1,6 +1,7 @@
-"""The types of dataclass fields: checking values against them, reading values from text."""
+"""The types of dataclass fields: checks values against them, reads values from text and JSON."""
 
 import dataclasses
+import json
 import sys
 import types
 import typing
@@ -110,16 +111,97 @@ def check_types(config: Any) -> None:
         kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
         if value is None and type(None) in kinds:
             continue
-        kind = kinds[0]
-        if kind is float and type(value) is int:
-            check(abs(value) <= sys.float_info.max, name, "be finite", value)
-            object.__setattr__(config, name, float(value))
-        elif typing.get_origin(kind) is tuple:
-            item = typing.get_args(kind)[0]
+        if typing.get_origin(kinds[0]) is tuple:
+            item = typing.get_args(kinds[0])[0]
             fits = isinstance(value, tuple) and all(type(v) is item for v in value)
             check(fits, name, f"be a tuple of {_describe((item,))}", value)
         else:
-            check(type(value) is kind, name, f"be {_describe(kinds)}", value)
+            object.__setattr__(config, name, _checked(name, kinds, value))
+
+
+def parse_json(text: str, name: str) -> Any:
+    """Returns the value of a JSON text.
+
+    Raises:
+      ValueError: the text, called `name` in the message, is no JSON, or an object in it has a field
+        twice.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_distinct)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name} must be JSON, got {error}") from error
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{shown(name)} twice in one object")
+        found[name] = value
+    return found
+
+
+def from_dict(kind: Any, values: Any, name: str | None = None, **parts: Any) -> Any:
+    """Builds the dataclass `kind` from the plain values of a JSON object; lists become tuples.
+
+    The types of its fields are the schema: None, bool, int, float, str, unions with None, tuples,
+    mappings by str, other dataclasses, and Any, which is taken as it is.
+
+    Args:
+      kind: the dataclass.
+      values: the object, with other objects and lists in it.
+      name: what messages call it; None is the name of the class. Fields within are called by their
+        path, as in "splits.train.shards[0]".
+      **parts: fields that are there already; the object must not have them.
+
+    Raises:
+      ValueError: a field is missing, not known or of the wrong type, or breaks a rule of its class.
+    """
+    return _build(kind, values, name or kind.__name__, "", parts)
+
+
+def _build(kind: Any, values: Any, name: str, path: str, parts: Mapping[str, Any]) -> Any:
+    known = {n: k for n, k in types_of(kind).items() if n not in parts}
+    check_names(name, values, known)
+    given = {n: _typed(known[n], value, f"{path}{n}") for n, value in values.items()}
+    for field in dataclasses.fields(kind):
+        has_default = (field.default, field.default_factory) != (dataclasses.MISSING,) * 2
+        if field.name in known and field.name not in given and not has_default:
+            raise ValueError(f"{name} must have {field.name}, got none")
+    try:
+        return kind(**given, **parts)
+    except ValueError as error:
+        if not path:
+            raise
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _typed(kind: Any, value: Any, name: str) -> Any:
+    """`value` as a field of this type holds it."""
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if kind is Any or (value is None and type(None) in kinds):
+        return value
+    kind, origin = kinds[0], typing.get_origin(kinds[0])
+    if dataclasses.is_dataclass(kind):
+        return _build(kind, value, name, f"{name}.", {})
+    if origin is tuple:
+        check(isinstance(value, list | tuple), name, "be a list", value)
+        item = typing.get_args(kind)[0]
+        return tuple(_typed(item, v, f"{name}[{i}]") for i, v in enumerate(value))
+    if origin is Mapping:
+        check(isinstance(value, Mapping), name, "be a JSON object", value)
+        item = typing.get_args(kind)[1]
+        return {n: _typed(item, v, f"{name}.{n}") for n, v in value.items()}
+    return _checked(name, kinds, value)
+
+
+def _checked(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
+    """A plain value of the first of these types; a whole number becomes a float where need be."""
+    if kinds[0] is float and type(value) is int:
+        check(abs(value) <= sys.float_info.max, name, "be finite", value)
+        return float(value)
+    check(type(value) is kinds[0], name, f"be {_describe(kinds)}", value)
+    return value
 
 
 def check_choice(config: object, field: str, choices: tuple[str, ...]) -> None:

@@ -23,7 +23,7 @@ from absl import logging
 
 from txl_tf import memory_estimate
 from txl_tf.config import Config
-from txl_tf.data import tokenizers
+from txl_tf.data import files, tokenizers
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops import machine
 
@@ -113,12 +113,7 @@ def read_config(path: str) -> Config:
         raise ValueError(
             f"model_dir must hold a {_CONFIG} (train and import_checkpoint write it), got {path}"
         )
-    with tf.io.gfile.GFile(os.path.join(path, _CONFIG)) as file:
-        text = file.read()
-    try:
-        return Config.from_json(text)
-    except ValueError as error:
-        raise ValueError(f"{os.path.join(path, _CONFIG)}: {error}") from error
+    return files.read_json(os.path.join(path, _CONFIG), Config.from_json)
 
 
 def weights_of(model: keras.Model) -> dict[str, tf.Variable]:

@@ -171,10 +171,7 @@ class Classifier:
             raise ValueError(
                 f"model_dir must hold a {_CONFIG} (train_classifier writes it), got {path}"
             )
-        try:
-            config = ClassifierConfig.from_json(files.read_text(config_path))
-        except ValueError as error:
-            raise ValueError(f"{config_path}: {error}") from error
+        config = files.read_json(config_path, ClassifierConfig.from_json)
         # What it was trained in is not what it has to be used in.
         train = dataclasses.replace(config.train, precision="float32")
         found = cls(dataclasses.replace(config, train=train), tokenizers.load(path))

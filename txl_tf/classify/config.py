@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 from txl_tf import fields, kinds
-from txl_tf.config import TrainConfig, TransformerXLConfig, from_dict, parse_json
+from txl_tf.config import TrainConfig, TransformerXLConfig
 from txl_tf.encoder_config import EncoderConfig
 from txl_tf.fields import LONGEST, check_between, check_choice
 from txl_tf.models import backbones
@@ -105,22 +105,18 @@ class ClassifierConfig:
         Raises:
           ValueError: the text is no JSON object of this form, or a value breaks a rule.
         """
-        tree = parse_json(content)
+        tree = fields.parse_json(content, "config")
+        name = "config of a classifier"
         names = [*fields.types_of(cls), "backbone"]
-        fields.check_names("config of a classifier", tree, dict.fromkeys(names))
-        missing = [name for name in names if name not in tree]
-        if missing or tree["backbone"] not in backbones.BACKBONES:
-            wrong = f"no {missing[0]}" if missing else f"backbone {tree['backbone']!r}"
-            raise ValueError(f"config must be that of a classifier, got {wrong}")
-        labels = tree["labels"]
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise ValueError(f"labels must be a list of texts, got {labels!r}")
-        return cls(
-            model=from_dict(backbones.BACKBONES[tree["backbone"]].CONFIG, tree["model"]),
-            text=from_dict(TextConfig, tree["text"]),
-            train=from_dict(TrainConfig, tree["train"]),
-            labels=tuple(labels),
-        )
+        fields.check_names(name, tree, dict.fromkeys(names))
+        if missing := [name for name in names if name not in tree]:
+            raise ValueError(f"{name} must have {missing[0]}, got none")
+        backbone, model = tree.pop("backbone"), tree.pop("model")
+        if not isinstance(backbone, str) or backbone not in backbones.BACKBONES:
+            choices = ", ".join(backbones.BACKBONES)
+            raise ValueError(f"backbone must be one of {choices}, got {fields.shown(backbone)}")
+        config = fields.from_dict(backbones.BACKBONES[backbone].CONFIG, model, "model")
+        return fields.from_dict(cls, tree, name, model=config)
 
 
 def start(backbone: str) -> ClassifierConfig:

@@ -8,8 +8,10 @@ import glob as glob_lib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
-from typing import IO, Any
+from collections.abc import Callable, Iterator
+from typing import IO, Any, TypeVar
+
+_Read = TypeVar("_Read")
 
 
 def _remote() -> Any:
@@ -56,6 +58,19 @@ def read_text(path: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8, got an invalid byte at {error.start}") from error
+
+
+def read_json(path: str, from_json: Callable[[str], _Read]) -> _Read:
+    """Returns what `from_json` makes of the text of a small JSON file.
+
+    Raises:
+      ValueError: the file is not there or not UTF-8, or `from_json` refuses it; names the file.
+    """
+    content = read_text(path)
+    try:
+        return from_json(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def write_bytes(path: str, data: bytes) -> None:

@@ -1,15 +1,18 @@
 """What `metadata.json` says of a prepared data set: plain values, checked, to and from JSON."""
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
+from txl_tf import fields
 from txl_tf.data import files
 from txl_tf.data.text_size import TextSize
 
 FORMAT_VERSION = 1
 FILE_NAME = "metadata.json"
+_CHECKSUM = "checksum"
 RUN_TOKENS = 8192  # of one Example: 40 kB a row in the reader, and reading costs next to nothing
 
 
@@ -53,16 +56,17 @@ class SplitMetadata:
     sources: tuple[Source, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shards", tuple(self.shards))
-        object.__setattr__(self, "sources", tuple(self.sources))
-        object.__setattr__(self, "streams", tuple(self.streams) or (self.tokens,))
-        for field in ("shards", "streams"):
-            if sum(getattr(self, field)) != self.tokens:
-                raise ValueError(
-                    f"{field} must add up to tokens {self.tokens}, got {getattr(self, field)}"
-                )
-        if self.run_tokens < 1:
-            raise ValueError(f"run_tokens must be at least 1, got {self.run_tokens}")
+        object.__setattr__(self, "streams", self.streams or (self.tokens,))
+        fields.check_types(self)
+        fields.check_at_least(self, 1, "tokens", "run_tokens")
+        fields.check_at_least(self, 0, "unknown", "bytes", "characters", "documents")
+        fields.check(
+            self.unknown <= self.tokens, "unknown", f"be at most {self.tokens}", self.unknown
+        )
+        for name in ("shards", "streams"):
+            parts = getattr(self, name)
+            fields.check(all(part >= 0 for part in parts), name, "not be negative", parts)
+            fields.check(sum(parts) == self.tokens, name, f"add up to tokens {self.tokens}", parts)
 
     @property
     def size(self) -> TextSize:
@@ -84,7 +88,7 @@ class Metadata:
       vocab_size: number of token ids, V; ids are below it.
       vocab_checksum: the tokenizer's checksum, over kind, options and vocabulary.
       splits: by name, for example "train".
-      format_version: of the files; another one is refused.
+      format_version: of the files; another one is refused where it is read.
     """
 
     tokenizer: Mapping[str, Any]
@@ -94,13 +98,9 @@ class Metadata:
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
-        if self.format_version != FORMAT_VERSION:
-            raise ValueError(
-                f"format_version must be {FORMAT_VERSION}, got {self.format_version}; "
-                "prepare the data anew"
-            )
-        if self.vocab_size < 1:
-            raise ValueError(f"vocab_size must be at least 1, got {self.vocab_size}")
+        fields.check_at_least(self, 1, "vocab_size")
+        kind = self.tokenizer.get("kind")
+        fields.check(isinstance(kind, str), "tokenizer", "have a kind", kind)
 
     def split(self, name: str) -> SplitMetadata:
         """The split of this name."""
@@ -125,27 +125,36 @@ class Metadata:
             )
 
     def to_json(self) -> str:
-        """Indented JSON with every field."""
-        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+        """Indented JSON with every field, and a checksum over them."""
+        tree = dataclasses.asdict(self)
+        tree |= {_CHECKSUM: _checksum(tree)}
+        return json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Metadata":
-        """Reads `to_json`'s text.
+        """Reads `to_json`'s text. One without a checksum, as it was written before, will do.
 
         Raises:
-          ValueError: the text is no JSON object of this form, or of another format version.
+          ValueError: the text is no JSON object of this form, or of another format version, or a
+            number is another than the one written.
         """
-        try:
-            tree = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"must be JSON, got {error}") from error
-        if isinstance(tree, dict) and "format_version" not in tree:
-            raise ValueError("format_version must be given, got none")
-        splits = tree.pop("splits", None) if isinstance(tree, dict) else None
-        metadata = _build(cls, tree, splits={})
-        if not isinstance(splits, dict):
-            raise ValueError(f"splits must be a JSON object, got {splits!r}")
-        return dataclasses.replace(metadata, splits={k: _split(v) for k, v in splits.items()})
+        tree = fields.parse_json(text, "metadata")
+        fields.check(isinstance(tree, dict), "metadata", "be a JSON object", tree)
+        version = tree.get("format_version")
+        if version != FORMAT_VERSION or type(version) is not int:
+            raise ValueError(
+                f"format_version must be {FORMAT_VERSION}, got {fields.shown(version)}; "
+                "prepare the data anew"
+            )
+        checksum = tree.pop(_CHECKSUM, None)
+        found = fields.from_dict(cls, tree, "metadata")
+        if checksum not in (None, _checksum(tree)):
+            raise ValueError(
+                f"{_CHECKSUM} must be that of the other fields, {_checksum(tree)[:12]}, got "
+                f"{fields.shown(checksum)[:14]}: a field was changed after it was written; "
+                "prepare the data anew"
+            )
+        return found
 
     @classmethod
     def load(cls, data_dir: str) -> "Metadata":
@@ -159,42 +168,10 @@ class Metadata:
             raise ValueError(
                 f"data_dir must hold {FILE_NAME}, as prepare_data writes it, got {str(data_dir)!r}"
             )
-        try:
-            return cls.from_json(files.read_text(path))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+        return files.read_json(path, cls.from_json)
 
 
-def _split(tree: Any) -> SplitMetadata:
-    sources = tree.pop("sources", []) if isinstance(tree, dict) else []
-    return _build(SplitMetadata, tree, sources=tuple(_build(Source, s) for s in sources))
-
-
-def _build(kind: Any, tree: Any, **parts: Any) -> Any:
-    """Makes the dataclass `kind` from a JSON object and the `parts` that are built already."""
-    if not isinstance(tree, dict):
-        raise ValueError(f"{kind.__name__} must be a JSON object, got {tree!r}")
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    for name in tree:
-        if name not in fields:
-            raise ValueError(
-                f"{kind.__name__} has no field {name!r}; choose from {', '.join(fields)}"
-            )
-    for name, field in fields.items():
-        if name in tree:
-            _check_type(f"{kind.__name__}.{name}", tree[name], field.type)
-        elif field.default is dataclasses.MISSING and name not in parts:
-            raise ValueError(f"{kind.__name__} must have {name}, got none")
-    return kind(**tree, **parts)
-
-
-def _check_type(name: str, value: Any, kind: Any) -> None:
-    if kind in (int, str):
-        fits, wanted = type(value) is kind, kind.__name__
-    elif kind == tuple[int, ...]:
-        wanted = "a list of int"
-        fits = isinstance(value, list) and all(type(item) is int for item in value)
-    else:
-        fits, wanted = isinstance(value, dict), "a JSON object"
-    if not fits:
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+def _checksum(tree: Mapping[str, Any]) -> str:
+    """SHA-256 over the values of a JSON object, in whatever order and layout they are written."""
+    plain = json.dumps(tree, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(plain.encode("utf-8")).hexdigest()

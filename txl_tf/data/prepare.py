@@ -8,11 +8,11 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
-from txl_tf import visible_log
+from txl_tf import fields, visible_log
 from txl_tf.data import files, metadata, parallel, passes, progress, text, tokenizers
 from txl_tf.data.recipe import Recipe
 
@@ -126,8 +126,8 @@ def _reusable(
     if not {RECORD_FILE, metadata.FILE_NAME} <= set(files.names(folder)):
         return None
     try:
-        record = json.loads(files.read_text(f"{folder}/{RECORD_FILE}"))
-        found = metadata.Metadata.from_json(files.read_text(f"{folder}/{metadata.FILE_NAME}"))
+        record = files.read_json(f"{folder}/{RECORD_FILE}", _record_from_json)
+        found = metadata.Metadata.load(folder)
         intact = tokenizers.load(folder).checksum == found.vocab_checksum
     except ValueError as error:
         logging.warning("%s cannot be reused: %s", folder, error)
@@ -146,6 +146,10 @@ def _reusable(
             if _describe(source, text.sha256(source)) != old:
                 return None
     return found
+
+
+def _record_from_json(content: str) -> Any:
+    return fields.parse_json(content, "preparation")
 
 
 def _describe(source: text.Source, sha256: str) -> metadata.Source:

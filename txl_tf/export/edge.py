@@ -5,21 +5,17 @@
 Beside NAME.tflite stands the folder NAME.assets with the tokenizer and model.json.
 """
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from txl_tf.data import files, tokenizers
+from txl_tf.export.edge_description import FILE_NAME, LENGTH, EdgeDescription, Tensor
 from txl_tf.inference import scoring
 from txl_tf.ops.ids import check_ids
 
-FORMAT = 1
 SUFFIX = ".tflite"
-DESCRIPTION = "model.json"
-LENGTH = "mem_length"
 
 State = Mapping[str, np.ndarray]  # keys, values [B, L, H, M, K] float32; mem_length [B] int32
 
@@ -47,7 +43,7 @@ class EdgeModel:
       batch_size, segment_len: B and T.
       vocab_size: V.
       tokenizer: that of the model.
-      description: what model.json says.
+      description: the contents of model.json.
 
     Raises:
       ValueError: a file is missing, damaged or of another model; names it.
@@ -56,14 +52,16 @@ class EdgeModel:
     def __init__(self, path: str, num_threads: int | None = None):
         path = str(path)
         self.description = _describe(path)
-        self.batch_size = self.description["batch_size"]
-        self.segment_len = self.description["segment_len"]
-        self.vocab_size = self.description["vocab_size"]
-        self.tokenizer = tokenizers.load(assets_of(path))
-        self._specs = self.description["signatures"]
+        self.batch_size = self.description.batch_size
+        self.segment_len = self.description.segment_len
+        self.vocab_size = self.description.vocab_size
+        self.tokenizer = _tokenizer(path, self.description)
         interpreter = Interpreter(model_path=path, num_threads=num_threads)
         interpreter.allocate_tensors()  # else the first call tells of its delegate
-        self._runners = {name: interpreter.get_signature_runner(name) for name in self._specs}
+        self._runners = {
+            name: interpreter.get_signature_runner(name) for name in self.description.signatures
+        }
+        self._check_shapes(path)
 
     def initial(self, batch_size: int) -> dict[str, np.ndarray]:
         """The state of rows that have read nothing. There are B whatever is asked for, at most B.
@@ -73,14 +71,7 @@ class EdgeModel:
         """
         if not 1 <= batch_size <= self.batch_size:
             raise ValueError(f"batch_size must lie in 1..{self.batch_size}, got {batch_size}")
-        state = {}
-        for name, initial in self.description["initial_state"].items():
-            spec = self._specs["step"]["inputs"][name]
-            values = np.asarray(initial, spec["dtype"])
-            if values.ndim == 3:  # [L, H, K]: the same in every row and slot
-                values = values[np.newaxis, :, :, np.newaxis]
-            state[name] = np.broadcast_to(values, spec["shape"]).copy()
-        return state
+        return self.description.initial()
 
     def step(
         self, ids: np.ndarray, state: State, lengths: np.ndarray | None = None
@@ -125,25 +116,36 @@ class EdgeModel:
         if lengths.shape != (rows,) or lengths.min() < 0 or lengths.max() > size:
             raise ValueError(f"lengths must be {rows} numbers in 0..{size}, got {lengths.tolist()}")
         inputs = {"input_ids": ids, "lengths": lengths, **others}
-        specs = self._specs[signature]["inputs"]
+        specs = self.description.signatures[signature].inputs
         padded = {name: _padded(x, specs[name]) for name, x in inputs.items()}
         return self._runners[signature](**padded, **self._checked(state))
 
     def _checked(self, state: State) -> State:
-        for name in self.description["initial_state"]:
-            spec, found = self._specs["step"]["inputs"][name], state.get(name)
-            wanted = f"shape {spec['shape']} and dtype {spec['dtype']}"
+        specs = self.description.state
+        for name, spec in specs.items():
+            found = state.get(name)
             if found is None:
-                raise ValueError(f"state must have {name} of {wanted}, got {', '.join(state)}")
-            if list(found.shape) != spec["shape"] or found.dtype != spec["dtype"]:
+                raise ValueError(f"state must have {name} of {spec}, got {', '.join(state)}")
+            if found.shape != spec.shape or found.dtype != spec.dtype:
                 raise ValueError(
-                    f"{name} must have {wanted}, got {list(found.shape)} and {found.dtype}; a "
+                    f"{name} must have {spec}, got {list(found.shape)} and {found.dtype}; a "
                     "state belongs to its model"
                 )
-        length, slots = state[LENGTH], self._specs["step"]["inputs"]["keys"]["shape"][3]
+        length, slots = state[LENGTH], specs["keys"].shape[3]
         if length.min() < 0 or length.max() > slots:
             raise ValueError(f"{LENGTH} must lie in 0..{slots}, got {length.tolist()}")
         return state
+
+    def _check_shapes(self, path: str) -> None:
+        """Holds model.json to the .tflite file."""
+        for name, runner in self._runners.items():
+            for key, found in runner.get_input_details().items():
+                spec = self.description.signatures[name].inputs.get(key)
+                if spec is None or spec.shape != tuple(found["shape"].tolist()):
+                    raise ValueError(
+                        f"{assets_of(path)}/{FILE_NAME}: signatures.{name}.inputs.{key} must have "
+                        f"shape {found['shape'].tolist()} as in {path}, got {spec}"
+                    )
 
 
 def scorer(
@@ -160,34 +162,41 @@ def scorer(
     )
 
 
-def _padded(values, spec: Mapping[str, Any]) -> np.ndarray:
+def _padded(values, spec: Tensor) -> np.ndarray:
     """`values` in the corner of zeros of the full shape."""
-    whole = np.zeros(spec["shape"], spec["dtype"])
+    whole = np.zeros(spec.shape, spec.dtype)
     whole[tuple(slice(size) for size in np.shape(values))] = values
     return whole
 
 
-def _describe(path: str) -> dict[str, Any]:
+def _describe(path: str) -> EdgeDescription:
     """Reads model.json, and holds the .tflite file to it."""
     if files.is_remote(path):
         raise ValueError(f"{path} must be a local file; copy it and its {assets_of(path)} here")
     if not files.exists(path):
         raise ValueError(f"{path} must be a file, got none of that name")
-    name = f"{assets_of(path)}/{DESCRIPTION}"
+    name = f"{assets_of(path)}/{FILE_NAME}"
     if not files.exists(name):
         raise ValueError(f"{path} must have {name} beside it, got none")
-    try:
-        about = json.loads(files.read_text(name))
-        form, stored = about["format"], about["file"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{name} must be what export_tflite writes, got {error!r}") from error
-    if form != FORMAT:
-        raise ValueError(f"{name}: format must be {FORMAT}, got {form}; export the model anew")
+    about = files.read_json(name, EdgeDescription.from_json)
     size = files.size(path)
-    if size != stored["bytes"]:
-        raise ValueError(f"{path} must have {stored['bytes']} bytes, as {name} says, got {size}")
+    if size != about.file.bytes:
+        raise ValueError(f"{path} must have {about.file.bytes} bytes, as {name} says, got {size}")
     with files.open_bytes(path) as file:
         sha256 = files.digest(file)
-    if sha256 != stored["sha256"]:
+    if sha256 != about.file.sha256:
         raise ValueError(f"{path} must be the file that {name} tells of, got another or damage")
     return about
+
+
+def _tokenizer(path: str, about: EdgeDescription) -> tokenizers.Tokenizer:
+    """The tokenizer beside the file, which must be the one that the model was exported with."""
+    folder = assets_of(path)
+    found = tokenizers.load(folder)
+    if found.checksum != about.tokenizer.checksum:
+        raise ValueError(
+            f"{folder} must hold the tokenizer of {path} (tokenizer.checksum "
+            f"{about.tokenizer.checksum[:12]} in {FILE_NAME}), got another "
+            f"({found.checksum[:12]})"
+        )
+    return found

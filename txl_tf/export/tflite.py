@@ -20,7 +20,7 @@ import tensorflow as tf
 from txl_tf.config import Config
 from txl_tf.data import files
 from txl_tf.data.tokenizers import Tokenizer
-from txl_tf.export import agreement, edge, flatbuffer, quantization, silence
+from txl_tf.export import agreement, edge, edge_description, flatbuffer, quantization, silence
 from txl_tf.export.edge_graph import EdgeGraph
 from txl_tf.export.samples import Sample
 
@@ -187,7 +187,7 @@ def _describe(
     with files.open_bytes(draft) as file:
         sha256 = files.digest(file)
     return {
-        "format": edge.FORMAT,
+        "format": edge_description.FORMAT,
         "vocab_size": config.model.vocab_size,
         "batch_size": graph.batch_size,
         "segment_len": graph.segment_len,
@@ -223,14 +223,14 @@ def _tensors(specs) -> dict[str, Any]:
 def _initial_state(graph: EdgeGraph) -> dict[str, Any]:
     """Each tensor of a fresh state as one number, or [L, H, K] where slots are not zero."""
     tensors = {name: x.numpy() for name, x in graph.initial().items()}
-    length = int(tensors.pop(edge.LENGTH)[0])
+    length = int(tensors.pop(edge_description.LENGTH)[0])
     slots = {name: x[0, :, :, 0].tolist() if x.any() else 0.0 for name, x in tensors.items()}
-    return slots | {edge.LENGTH: length}
+    return slots | {edge_description.LENGTH: length}
 
 
 def _write_description(assets: str, about: dict[str, Any]) -> None:
     data = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
-    files.write_bytes(os.path.join(assets, edge.DESCRIPTION), data.encode("utf-8"))
+    files.write_bytes(os.path.join(assets, edge_description.FILE_NAME), data.encode("utf-8"))
 
 
 def _publish(draft: str, path: str) -> None:

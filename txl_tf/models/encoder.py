@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 
 from txl_tf import kinds
-from txl_tf.config import from_dict
 from txl_tf.encoder_config import EncoderConfig
+from txl_tf.fields import from_dict
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.positions import POSITIONS
 from txl_tf.models import named_inputs, stack

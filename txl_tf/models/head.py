@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from txl_tf.config import from_dict
+from txl_tf.fields import from_dict
 from txl_tf.models import named_inputs, scoring_model, stack
 from txl_tf.models.backbones import BACKBONES, name_of
 from txl_tf.ops.shapes import shape_of

@@ -6,7 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.config import TransformerXLConfig, from_dict
+from txl_tf.config import TransformerXLConfig
+from txl_tf.fields import from_dict
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.layers.position_table import PositionTable

@@ -17,7 +17,7 @@ from absl import logging
 
 from txl_tf import fields
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config, from_dict
+from txl_tf.config import Config
 from txl_tf.data import files
 from txl_tf.data.batches import Batches
 from txl_tf.training import resume
@@ -121,7 +121,7 @@ def check(model_dir: str, wanted: DataRecord, new_data: bool) -> DataRecord:
     Raises:
       ValueError: they are others, and not accepted; names the first difference.
     """
-    known = _read(model_dir) if resume.has_state(model_dir) else wanted
+    known = read(model_dir) if resume.has_state(model_dir) else wanted
     if known is None:
         logging.info("%s: none; the data at hand are taken for those of the run", _path(model_dir))
         since = None if new_data else 0
@@ -142,28 +142,25 @@ def write(model_dir: str, record: DataRecord) -> None:
     files.rename(draft, _path(model_dir))
 
 
-def _read(model_dir: str) -> DataRecord | None:
-    """Returns the record of a folder; None where there is none."""
+def read(model_dir: str) -> DataRecord | None:
+    """Returns the record of a folder; None where there is none.
+
+    Raises:
+      ValueError: it is damaged; names the file and the field.
+    """
     path = _path(model_dir)
     if not files.exists(path):
         return None
     try:
-        tree = json.loads(files.read_text(path))
-        fields.check_names("the record", tree, fields.types_of(DataRecord))
-        splits = {name: tree.get(name) for name in fields.types_of(DataRecord)}
-        valid = splits["valid"]
-        return DataRecord(
-            train=_split(splits["train"]), valid=None if valid is None else _split(valid)
-        )
-    except (ValueError, TypeError) as error:
+        return files.read_json(path, _from_json)
+    except ValueError as error:
         raise ValueError(
-            f"{path} must be as train wrote it, got {error}; without the file the data at hand are "
-            "taken for those of the run"
+            f"{error}; without the file the data at hand are taken for those of the run"
         ) from error
 
 
-def _split(tree: Any) -> SplitRecord:
-    return from_dict(SplitRecord, tree)
+def _from_json(content: str) -> DataRecord:
+    return fields.from_dict(DataRecord, fields.parse_json(content, "record"), "record")
 
 
 def _path(model_dir: str) -> str:

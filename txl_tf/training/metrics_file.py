@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from txl_tf import fields
 from txl_tf.inference.totals import plain
 
 FILE_NAME = "metrics.jsonl"
@@ -33,7 +34,10 @@ class MetricsFile:
             file.write(f"{line}\n")
 
     def keep_until(self, step: int) -> list[dict[str, Any]]:
-        """Drops what comes after `step`, and lines that are not whole; returns what stays."""
+        """Drops what comes after `step`, and lines that are not whole or of another form.
+
+        Returns what stays.
+        """
         if not tf.io.gfile.exists(self._path):
             return []
         with tf.io.gfile.GFile(self._path, "rb") as file:
@@ -56,8 +60,12 @@ def _read(line: bytes) -> dict[str, Any] | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        found = json.loads(line)
+        found = fields.parse_json(line.decode("utf-8"), FILE_NAME)
     except ValueError:  # no JSON, or no UTF-8
         return None
-    is_ours = isinstance(found, dict) and isinstance(found.get("step"), int)
-    return found if is_ours else None
+    return found if isinstance(found, dict) and _is_ours(**found) else None
+
+
+def _is_ours(step: Any = None, split: Any = None, **values: Any) -> bool:
+    numbers = all(value is None or type(value) in (int, float) for value in values.values())
+    return type(step) is int and isinstance(split, str) and numbers

@@ -1,7 +1,10 @@
 """The tokenizers, by name, and reading one back."""
 
-import json
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
+from txl_tf import fields
 from txl_tf.data import files
 from txl_tf.data.tokenizers.byte import ByteTokenizer
 from txl_tf.data.tokenizers.char import CharTokenizer
@@ -38,6 +41,33 @@ def kind(name: str) -> type[Tokenizer]:
     return TOKENIZERS[name]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Description:
+    """The contents of `tokenizer.json`; the vocabulary stands beside it.
+
+    Attributes:
+      kind: a name in `TOKENIZERS`.
+      options: of that class.
+      checksum: `Tokenizer.checksum`; None in files that were written before it was kept.
+    """
+
+    kind: str
+    options: Mapping[str, Any]
+    checksum: str | None = None
+
+    def __post_init__(self) -> None:
+        fields.check_choice(self, "kind", tuple(TOKENIZERS))
+
+    @classmethod
+    def from_json(cls, content: str) -> "Description":
+        """Reads the text of the file.
+
+        Raises:
+          ValueError: it is no JSON object of this form.
+        """
+        return fields.from_dict(cls, fields.parse_json(content, "tokenizer"), "tokenizer")
+
+
 def load(directory: str) -> Tokenizer:
     """Reads what `Tokenizer.save` wrote: the tokenizer of a data_dir or a model_dir.
 
@@ -48,10 +78,16 @@ def load(directory: str) -> Tokenizer:
     path = f"{directory}/{FILE_NAME}"
     if not files.exists(path):
         raise ValueError(f"{directory} must hold {FILE_NAME}, got none")
+    described = files.read_json(path, Description.from_json)
+    tokenizer_class = kind(described.kind)
+    vocabulary = tokenizer_class.read_vocabulary(directory)
     try:
-        tree = json.loads(files.read_text(path))
-        return kind(tree["kind"]).load(directory, tree["options"])
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        found = fields.from_dict(tokenizer_class, described.options, "options", **vocabulary)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if described.checksum not in (None, found.checksum):
         raise ValueError(
-            f"{path} must hold the kind and options of a tokenizer, got {error!r}"
-        ) from error
+            f"{path}: checksum must be that of options and vocabulary, {found.checksum[:12]}, got "
+            f"{described.checksum[:12]}: one of them was changed after they were written"
+        )
+    return found

@@ -160,9 +160,8 @@ class CountedTokenizer(tokenizer.TextTokenizer):
         )
 
     @classmethod
-    def load(cls, directory: str, options: Mapping[str, Any]) -> Self:
-        symbols = Vocabulary.load(f"{directory}/{VOCABULARY_FILE}")
-        return cls(vocabulary=symbols, **options)
+    def read_vocabulary(cls, directory: str) -> dict[str, Any]:
+        return {"vocabulary": Vocabulary.load(f"{directory}/{VOCABULARY_FILE}")}
 
     def _vocabulary_files(self) -> Mapping[str, bytes]:
         return {VOCABULARY_FILE: self.vocabulary.to_text().encode("utf-8")}

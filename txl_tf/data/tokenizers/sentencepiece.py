@@ -131,8 +131,8 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
         return self._processor.id_to_piece(self.checked([token_id])[0]).replace(_SPACE, " ")
 
     @classmethod
-    def load(cls, directory: str, options: Mapping[str, Any]) -> Self:
-        return cls.from_list(f"{directory}/{MODEL_FILE}", skip_repeats=False, **options)
+    def read_vocabulary(cls, directory: str) -> dict[str, Any]:
+        return {"model": files.read_bytes(f"{directory}/{MODEL_FILE}")}
 
     def _vocabulary_files(self) -> Mapping[str, bytes]:
         return {MODEL_FILE: self.model}

@@ -173,7 +173,7 @@ class Tokenizer(abc.ABC):
     @property
     def checksum(self) -> str:
         """SHA-256 over kind, options and vocabulary."""
-        digest = hashlib.sha256(self._description().encode("utf-8"))
+        digest = hashlib.sha256(_json(self._described).encode("utf-8"))
         for name, data in sorted(self._vocabulary_files().items()):
             digest.update(f"{name} {len(data)}\n".encode())
             digest.update(data)
@@ -183,21 +183,31 @@ class Tokenizer(abc.ABC):
         """Writes `tokenizer.json` and the vocabulary; `tokenizers.load` reads them."""
         for name, data in self._vocabulary_files().items():
             files.write_bytes(f"{directory}/{name}", data)
-        files.write_bytes(f"{directory}/{FILE_NAME}", self._description().encode("utf-8"))
+        described = self._described | {"checksum": self.checksum}
+        files.write_bytes(f"{directory}/{FILE_NAME}", _json(described).encode("utf-8"))
 
     @classmethod
-    def load(cls, directory: str, options: Mapping[str, Any]) -> Self:
-        """Reads what `save` wrote; use `tokenizers.load`."""
-        del directory
-        return cls(**options)
+    def read_vocabulary(cls, directory: str) -> dict[str, Any]:
+        """The fields that `save` wrote to files of their own; use `tokenizers.load`.
 
-    def _description(self) -> str:
+        Raises:
+          ValueError: a file is not in order; names it.
+        """
+        del directory
+        return {}
+
+    @property
+    def _described(self) -> dict[str, Any]:
         saved = {k: v for k, v in self.options.items() if k not in self.ADDED or v != self.ADDED[k]}
-        return json.dumps({"kind": self.kind, "options": saved}, indent=2) + "\n"
+        return {"kind": self.kind, "options": saved}
 
     def _vocabulary_files(self) -> Mapping[str, bytes]:
         """File name -> contents."""
         return {}
+
+
+def _json(tree: Mapping[str, Any]) -> str:
+    return json.dumps(tree, indent=2) + "\n"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
