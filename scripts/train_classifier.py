@@ -18,7 +18,6 @@ One JSON object a text goes to stdout: {text, label, probabilities}, text being 
 
 import dataclasses
 import json
-import os
 import sys
 import time
 
@@ -32,7 +31,7 @@ from pace import Pace
 from txl_tf.classify import batches, training
 from txl_tf.classify import config as configs
 from txl_tf.classify.classifier import Classifier
-from txl_tf.data import files, labelled_text, text
+from txl_tf.data import labelled_text, outputs, text
 from txl_tf.models.backbones import BACKBONES
 
 _TRAIN = flags.DEFINE_string("train", None, "Labelled texts for training: a file or a folder.")
@@ -100,10 +99,7 @@ def _refuse(because: str, *names: str) -> None:
 
 
 def _train(path: str) -> None:
-    folder = _MODEL_DIR.value
-    if files.exists(folder) and (not files.is_folder(folder) or files.names(folder)):
-        raise ValueError(f"model_dir must be new or empty with --train, got {folder}")
-    _check_place(folder)
+    folder = outputs.checked("model_dir", _MODEL_DIR.value)
     if _BACKBONE.value == "encoder":
         _refuse("an encoder reads a text at once", "segment_len")
     config_flags.resolve(configs.start(_BACKBONE.value))  # mistakes in flags come first
@@ -126,15 +122,6 @@ def _train(path: str) -> None:
     if "test" in others or best is None:
         split = "test" if "test" in others else "train"
         _evaluate(classifier, split, others.get("test", texts))
-
-
-def _check_place(folder: str) -> None:
-    """Refuses a path below a file, before the work and not after it."""
-    above = os.path.dirname(folder.rstrip("/"))
-    while above and not files.exists(above):
-        above = os.path.dirname(above)
-    if above and not files.is_folder(above):
-        raise ValueError(f"model_dir must lie in a folder, got {folder}: {above} is a file")
 
 
 def _held_out() -> dict[str, str]:

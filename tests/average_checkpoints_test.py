@@ -108,8 +108,10 @@ class AverageTest(AverageCase):
 
     def test_refuses_what_is_there(self):
         self.make_run()
-        os.mkdir(self.out)
-        with self.assertRaisesRegex(ValueError, "output_dir must be a new folder, got .*mean"):
+        os.makedirs(os.path.join(self.out, "thesis"))
+        with self.assertRaisesRegex(
+            ValueError, "output_dir must be new or an empty .*, got .*mean"
+        ):
             averaging.average(self.run_dir, self.out)
         with self.assertRaisesRegex(ValueError, "model_dir must hold a config.json"):
             averaging.average(self.out, self.run_dir)

@@ -100,8 +100,25 @@ class CheckpointsTest(parameterized.TestCase):
         with self.assertLogs(level="WARNING") as logs:
             found = self.restore()
         self.check_equal(found, earlier)
-        self.assertRegex(logs.output[0], "ckpt-8 is damaged")
+        state = "missing" if how == "index removed" else "damaged"
+        self.assertRegex(logs.output[0], f"ckpt-8 is {state}")
         self.assertRegex(logs.output[-1], "falling back to .*/ckpt-4")
+
+    def test_a_damaged_list_is_made_anew(self):
+        for step in (4, 8):
+            state = State(self.path, seed=step)
+            state.checkpoints.save(state.memory)
+        with open(os.path.join(self.folder, "checkpoint"), "wb") as file:
+            file.write(b"\xff\x00 no list")
+        with self.assertLogs(level="WARNING") as logs:
+            found = self.restore(keep=2)
+        self.assertRegex(logs.output[0], "/checkpoint cannot be read: 'utf-8' codec")
+        self.check_equal(found, state)
+        found.optimizer.iterations.assign(12)
+        found.checkpoints.save(found.memory)
+        kept = [model_dir.step_of(prefix) for prefix in model_dir.checkpoints(self.folder)]
+        self.assertEqual(kept, [12, 8])
+        self.assertNotIn("ckpt-4.index", os.listdir(self.folder))
 
     def test_the_best_has_a_value_that_survives(self):
         state = State(self.path, seed=4)
@@ -123,15 +140,16 @@ class CheckpointsTest(parameterized.TestCase):
         self.assertIn("ckpt-8.index", names)
         self.assertNotIn("ckpt-4.index", names)
 
-    def test_a_damaged_best_is_told_and_does_not_stop_the_run(self):
+    @parameterized.parameters(*run_files.DAMAGES)
+    def test_a_damaged_best_is_told_and_does_not_stop_the_run(self, how):
         state = State(self.path, seed=4)
         state.checkpoints.save(state.memory)
         state.checkpoints.save_best(1.25)
         prefix = os.path.join(self.path, model_dir.BEST, "ckpt-4")
-        run_files.damage(prefix, "data removed")
+        run_files.damage(prefix, how)
         with self.assertLogs(level="WARNING") as logs:
             found = self.restore()
-        self.assertRegex(logs.output[0], "best/ckpt-4 is damaged")
+        self.assertRegex(logs.output[0], "best/ckpt-4 is (damaged|missing)")
         self.assertEqual(found.checkpoints.best_nats, np.inf)
 
     def test_weights_alone_are_no_state_of_training(self):

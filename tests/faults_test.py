@@ -170,7 +170,9 @@ class FolderTest(FaultsTest):
     def test_a_file_in_place_of_the_folder(self):
         self.run_dir.rename(self.folder / "elsewhere")
         self.run_dir.write_text("a file")
-        self.check_refused(f"{self.run_dir}.*(is not|Not) a directory")
+        self.check_refused(
+            f"model_dir must be a folder, got {self.run_dir}: {self.run_dir} is a file"
+        )
 
     def test_another_trainer(self):
         with lock.sole_trainer(str(self.run_dir)):

@@ -1,4 +1,7 @@
-"""Files, local and remote, and folders that appear whole or not at all."""
+"""Files, local and remote."""
+
+import os
+import re
 
 from absl.testing import absltest, parameterized
 
@@ -60,50 +63,38 @@ class FilesTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "/x must be UTF-8, got an invalid byte at 2"):
             files.read_text(f"{self.folder}/x")
 
+    @parameterized.parameters("s3", "https", "hdfs")
+    def test_a_scheme_that_nobody_reads_is_named(self, scheme):
+        message = f"path must be local or begin with one of .*gs://.*, got {scheme}://a/b"
+        with self.assertRaisesRegex(ValueError, message):
+            files.exists(f"{scheme}://a/b")
+
+    @parameterized.parameters("[", "]", "*", "?", "\\")
+    def test_letters_of_patterns(self, letter):
+        for path in (f"run{letter}1", f"{letter}/run", f"gs://bucket/{letter}/run"):
+            message = (
+                rf"model_dir must have none of .* take for a pattern, got {re.escape(path)}; ch"
+            )
+            with self.assertRaisesRegex(ValueError, message):
+                files.check_plain("model_dir", path)
+        files.check_plain("model_dir", "run 1/{a}-ü,é/~")
+
+    def test_a_name_that_is_no_utf8(self):
+        with self.assertRaisesRegex(ValueError, r"model_dir must .* UTF-8, got 'run\\udcff'"):
+            files.check_plain("model_dir", os.fsdecode(b"run\xff"))
+
+    def test_a_link_stands_for_its_target(self):
+        os.symlink("there", f"{self.folder}/link")  # which is not there yet
+        expected = os.path.realpath(f"{self.folder}/there")
+        self.assertEqual(files.resolved(f"{self.folder}/link/"), expected)
+        self.assertEqual(files.resolved(f"{self.folder}/a/b/../c"), f"{self.folder}/a/b/../c")
+        self.assertEqual(files.resolved("run/"), "run")
+        self.assertEqual(files.resolved("."), os.getcwd())
+
     @parameterized.parameters("", "file://")
     def test_missing_file(self, scheme):
         with self.assertRaisesRegex(ValueError, "/x must be a file, got none of that name"):
             files.read_text(f"{scheme}{self.folder}/x")
-
-
-class ReplacingTest(absltest.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.parent = helpers.temp_dir(self)
-        self.path = f"{self.parent}/out"
-
-    def write(self, content):
-        with files.replacing(self.path) as draft:
-            files.write_bytes(f"{draft}/name", content)
-
-    def test_new_and_again(self):
-        for content in (b"1", b"2"):
-            self.write(content)
-            self.assertEqual(files.read_text(f"{self.path}/name").encode(), content)
-            self.assertEqual(files.names(f"{self.parent}"), ["out"])
-
-    def test_an_error_leaves_what_was_there(self):
-        for before in ([], ["out"]):
-            with self.assertRaises(KeyboardInterrupt), files.replacing(self.path) as draft:
-                files.write_bytes(f"{draft}/name", b"half")
-                raise KeyboardInterrupt
-            self.assertEqual(files.names(f"{self.parent}"), before)
-            self.write(b"whole")
-        self.assertEqual(files.read_text(f"{self.path}/name"), "whole")
-
-    def test_what_a_killed_process_left_is_removed(self):
-        files.make_folder(f"{self.path}.partial")
-        files.write_bytes(f"{self.path}.partial/old", b"half")
-        self.write(b"whole")
-        self.assertEqual(files.names(self.path), ["name"])
-        self.assertEqual(files.names(f"{self.parent}"), ["out"])
-
-    def test_killed_between_the_renames(self):
-        self.write(b"before")
-        files.rename(self.path, f"{self.path}.old")
-        with self.assertRaises(ValueError), files.replacing(self.path):
-            raise ValueError
-        self.assertEqual(files.read_text(f"{self.path}/name"), "before")
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ class ProgramTest(parameterized.TestCase):
         (mine / "config.json").write_text("dear")
         folder = helpers.shared(f"golden/{T3}")
         _, _, stderr = run(self, "--format=tf1", f"--checkpoint={folder}", model_dir=mine, code=1)
-        self.assertIn(f"model_dir must not exist yet, got {mine}", stderr)
+        self.assertIn(f"model_dir must be new or an empty folder, got {mine}", stderr)
         self.assertEqual((mine / "config.json").read_text(), "dear")
 
     def test_other_outputs_are_refused(self):

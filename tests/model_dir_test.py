@@ -1,6 +1,7 @@
 """A model_dir: what is written comes back, whole or not at all, and damage is told."""
 
 import os
+import pathlib
 
 import numpy as np
 import tensorflow as tf
@@ -26,9 +27,7 @@ class ModelDirTest(parameterized.TestCase):
         """A checkpoint of new loud weights; returns the model."""
         model = helpers.loud(TransformerXL(CONFIG.model), seed=seed)
         checkpoint = tf.train.Checkpoint(weights=model_dir.weights_of(model))
-        manager = tf.train.CheckpointManager(
-            checkpoint, os.path.join(self.path, folder), max_to_keep=9
-        )
+        manager = model_dir.manager(checkpoint, os.path.join(self.path, folder), keep=9)
         manager.save(checkpoint_number=step)
         return model
 
@@ -79,7 +78,8 @@ class ModelDirTest(parameterized.TestCase):
         run_files.damage(os.path.join(self.path, model_dir.CHECKPOINTS, "ckpt-8"), how)
         with self.assertLogs(level="WARNING") as logs:
             self.check_loads(earlier, 4)
-        self.assertRegex(logs.output[0], "checkpoint .*ckpt-8 is damaged: .")
+        state = "missing" if how == "index removed" else "damaged"
+        self.assertRegex(logs.output[0], f"checkpoint .*ckpt-8 is {state}: .")
         self.assertRegex(logs.output[-1], "falling back to the checkpoint before it, .*ckpt-4")
 
     def test_damage_of_all_is_an_error_that_names_them(self):
@@ -95,6 +95,41 @@ class ModelDirTest(parameterized.TestCase):
         newest = self.save(10, seed=2)
         os.remove(os.path.join(self.path, model_dir.CHECKPOINTS, "checkpoint"))
         self.check_loads(newest, 10)
+
+    @parameterized.parameters(b"", b"\xff\xfe", b"no list", b'model_checkpoint_path: "ckpt-7"')
+    def test_a_damaged_state_file_does_not_lose_the_checkpoints(self, content):
+        model_dir.describe(self.path, CONFIG, ByteTokenizer())
+        self.save(9, seed=1)
+        newest = self.save(10, seed=2)
+        path = pathlib.Path(self.path, model_dir.CHECKPOINTS, "checkpoint")
+        path.write_bytes(content)
+        self.check_loads(newest, 10)
+        self.check_loads(self.save(11, seed=3), 11)
+        self.assertEqual(
+            [model_dir.step_of(p) for p in model_dir.checkpoints(str(path.parent))], [11, 10, 9]
+        )
+
+    def test_missing_is_not_damaged(self):
+        model_dir.describe(self.path, CONFIG, ByteTokenizer())
+        self.save(4, seed=1)
+        prefix = os.path.join(self.path, model_dir.CHECKPOINTS, "ckpt-4")
+        run_files.damage(prefix, "index removed")
+        with self.assertRaisesRegex(ValueError, r"hold an undamaged .*, got .*ckpt-4 \(missing\)$"):
+            model_dir.load(self.path)
+
+    def test_a_path_that_tensorflow_takes_for_a_pattern(self):
+        """The first would be read in place of the second, and be deleted in its place."""
+        paths = [os.path.join(self.path, name) for name in ("run1", "run[1]")]
+        for path in paths:
+            os.mkdir(path)
+            model_dir.describe(path, CONFIG, ByteTokenizer())
+        model_dir.save_weights(paths[0], TransformerXL(CONFIG.model), 1)
+        message = r"model_dir must have none of \[ \] \* \? and \\ in its path, .*, got .*run\[1\]"
+        with self.assertRaisesRegex(ValueError, message):
+            model_dir.save_weights(paths[1], TransformerXL(CONFIG.model), 2)
+        with self.assertRaisesRegex(ValueError, message):
+            model_dir.load(paths[1])
+        self.assertEqual(model_dir.load(paths[0]).step, 1)
 
     def test_a_checkpoint_without_its_entry_does_not_count(self):
         """As after a kill while it was written."""
@@ -140,11 +175,13 @@ class ModelDirTest(parameterized.TestCase):
     def test_a_description_can_be_written_again(self):
         model_dir.describe(self.path, CONFIG, ByteTokenizer())
         changed = Config(model=CONFIG.model, train=TrainConfig(seed=8))
-        os.makedirs(os.path.join(self.path, "draft", "left"))  # by a process that was killed
+        os.makedirs(os.path.join(self.path, "draft", "thesis"))  # whatever it is, it is not ours
+        os.makedirs(os.path.join(self.path, ".config.json.0123abcd.txl_tf-draft", "left"))
         model_dir.describe(self.path, changed, ByteTokenizer())
         self.assertEqual(model_dir.read_config(self.path), changed)
         self.assertEqual(tokenizers.load(self.path), ByteTokenizer())
-        self.assertEqual(sorted(os.listdir(self.path)), ["config.json", "tokenizer.json"])
+        self.assertEqual(sorted(os.listdir(self.path)), ["config.json", "draft", "tokenizer.json"])
+        self.assertEqual(os.listdir(os.path.join(self.path, "draft")), ["thesis"])
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ class TrainClassifierTest(parameterized.TestCase):
         self.write("model/precious.txt", "x")
         train = self.write("train.tsv", "a\tx\nb\ty\n")
         _, stderr = self.run_program(f"--train={train}", *_TINY, code=1)
-        self.assertIn("model_dir must be new or empty with --train", stderr.splitlines()[-1])
+        self.assertIn("model_dir must be new or an empty folder, got", stderr.splitlines()[-1])
         self.assertTrue((self.folder / "model/precious.txt").exists())
         _, stderr = self.run_program("--predict=-", code=1)
         self.assertIn("model_dir must hold a config.json", stderr.splitlines()[-1])

@@ -14,6 +14,7 @@ It is complete from the moment config.json is there, which is written last. Any 
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,13 +24,14 @@ from absl import logging
 
 from txl_tf import memory_estimate
 from txl_tf.config import Config
-from txl_tf.data import files, tokenizers
+from txl_tf.data import files, outputs, tokenizers
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops import machine
 
 CHECKPOINTS = "checkpoints"
 BEST = "best"
 _CONFIG = "config.json"
+_LIST = "checkpoint"  # as TensorFlow calls its list of a folder's checkpoints
 _FOLDERS = {"latest": CHECKPOINTS, "best": BEST}
 
 
@@ -85,22 +87,22 @@ def rounded(model: TransformerXL, dtype: str) -> TransformerXL:
 
 def exists(path: str) -> bool:
     """Whether the folder is a complete model_dir, though perhaps without a checkpoint yet."""
-    return tf.io.gfile.exists(os.path.join(path, _CONFIG))
+    return files.exists(os.path.join(path, _CONFIG))
 
 
 def describe(path: str, config: Config, tokenizer: tokenizers.Tokenizer) -> None:
-    """Writes the config and the tokenizer; each file appears whole or not at all."""
-    draft = os.path.join(path, "draft")
-    if tf.io.gfile.exists(draft):  # of a process that was killed here
-        tf.io.gfile.rmtree(draft)
-    tf.io.gfile.makedirs(draft)
-    tokenizer.save(draft)
-    names = sorted(tf.io.gfile.listdir(draft))
-    with tf.io.gfile.GFile(os.path.join(draft, _CONFIG), "w") as file:
-        file.write(config.to_json())
-    for name in [*names, _CONFIG]:
-        tf.io.gfile.rename(os.path.join(draft, name), os.path.join(path, name), overwrite=True)
-    tf.io.gfile.rmtree(draft)
+    """Writes the config and the tokenizer; each file appears whole or not at all.
+
+    Nobody else may write there at the same time.
+    """
+    target = os.path.join(path, _CONFIG)
+    outputs.sweep(target)
+    with outputs.draft(target) as draft:
+        tokenizer.save(draft)
+        names = files.names(draft)
+        files.write_bytes(os.path.join(draft, _CONFIG), config.to_json().encode("utf-8"))
+        for name in [*names, _CONFIG]:
+            files.rename(os.path.join(draft, name), os.path.join(path, name))
 
 
 def read_config(path: str) -> Config:
@@ -144,8 +146,7 @@ def named(found: dict[str, Any], variables: list[Any]) -> dict[str, tf.Variable]
 def save_weights(path: str, model: keras.Model, step: int = 0) -> None:
     """Writes a checkpoint of the weights alone."""
     checkpoint = tf.train.Checkpoint(weights=weights_of(model))
-    folder = os.path.join(path, CHECKPOINTS)
-    tf.train.CheckpointManager(checkpoint, folder, max_to_keep=1).save(checkpoint_number=step)
+    manager(checkpoint, os.path.join(path, CHECKPOINTS), keep=1).save(checkpoint_number=step)
 
 
 def restore_weights(path: str, model: keras.Model, which: str | None = None) -> int:
@@ -171,16 +172,46 @@ def restore_checkpoint(weights: dict[str, tf.Variable], prefix: str) -> None:
     checkpoint.restore(prefix).assert_existing_objects_matched().expect_partial()
 
 
+def manager(checkpoint: tf.train.Checkpoint, folder: str, keep: int) -> tf.train.CheckpointManager:
+    """What saves into a folder and removes older ones; a damaged list of those is made anew."""
+    found = checkpoints(folder)
+    if found != _listed(folder):
+        names = [os.path.basename(prefix) for prefix in found]
+        lines = [f'model_checkpoint_path: "{names[0]}"\n']
+        for i, name in enumerate(reversed(names), 1):  # TensorFlow forgets those without a time
+            lines.append(f'all_model_checkpoint_paths: "{name}"\n')
+            lines.append(f"all_model_checkpoint_timestamps: {i}\n")
+        outputs.write(os.path.join(folder, _LIST), "".join(lines).encode())
+    elif not found and files.exists(os.path.join(folder, _LIST)):
+        files.remove(os.path.join(folder, _LIST))
+    return tf.train.CheckpointManager(checkpoint, folder, max_to_keep=keep)
+
+
 def checkpoints(folder: str) -> list[str]:
-    """The prefixes of a folder's complete checkpoints, newest first."""
-    state = tf.train.get_checkpoint_state(folder)
-    if state is not None:
-        return list(reversed(state.all_model_checkpoint_paths))
-    if not tf.io.gfile.isdir(folder):
+    """The prefixes of a folder's checkpoints, newest first.
+
+    They are those of its list, in which TensorFlow writes a checkpoint when it is complete. Without
+    a list, or where none of its checkpoints is there, they are those that are.
+    """
+    files.check_plain("model_dir", folder)
+    if not files.is_folder(folder):
         return []
-    names = [name for name in tf.io.gfile.listdir(folder) if name.endswith(".index")]
-    found = [os.path.join(folder, name.removesuffix(".index")) for name in names]
-    return sorted(found, key=step_of, reverse=True)
+    indices = (name for name in files.names(folder) if re.fullmatch(r"ckpt-\d+\.index", name))
+    there = [os.path.join(folder, name.removesuffix(".index")) for name in indices]
+    listed = _listed(folder)
+    is_true = not there or not set(listed).isdisjoint(there)
+    return listed if is_true else sorted(there, key=step_of, reverse=True)
+
+
+def _listed(folder: str) -> list[str]:
+    """The prefixes in the list of a folder, newest first; none where it cannot be read."""
+    try:
+        state = tf.train.get_checkpoint_state(folder)
+    except ValueError as error:  # it is no UTF-8, or names none
+        logging.warning("%s cannot be read: %s", os.path.join(folder, _LIST), error)
+        return []
+    found = reversed(state.all_model_checkpoint_paths) if state else []
+    return [prefix for prefix in found if re.search(r"-\d+$", prefix)]
 
 
 def step_of(prefix: str) -> int:
@@ -192,8 +223,9 @@ def restore_first(prefixes: list[str], restore: Callable[[str], None]) -> str | 
     """Calls `restore` with one prefix after the other until one is whole; returns that.
 
     Raises:
-      ValueError: there are checkpoints, but each of them is damaged.
+      ValueError: there are checkpoints, but each of them is damaged or missing.
     """
+    wrong: list[str] = []
     damage: Exception | None = None
     for prefix in prefixes:
         if damage:
@@ -205,10 +237,13 @@ def restore_first(prefixes: list[str], restore: Callable[[str], None]) -> str | 
             if not _is_damage(error):
                 raise
             damage = error
-            logging.warning("the checkpoint %s is damaged: %s", prefix, str(error).split("\n")[0])
+            how = "damaged" if files.exists(f"{prefix}.index") else "missing"
+            wrong.append(prefix if how == "damaged" else f"{prefix} (missing)")
+            told = str(error).partition("\n")[0]
+            logging.warning("the checkpoint %s is %s: %s", prefix, how, told)
     if damage:
         raise ValueError(
-            f"model_dir must hold an undamaged checkpoint, got {', '.join(prefixes)}"
+            f"model_dir must hold an undamaged checkpoint, got {', '.join(wrong)}"
         ) from damage
     return None
 

@@ -21,12 +21,13 @@ from txl_tf.classify import batches
 from txl_tf.classify.config import ClassifierConfig
 from txl_tf.classify.scores import Scores
 from txl_tf.config import POLICIES
-from txl_tf.data import files, tokenizers
+from txl_tf.data import files, outputs, tokenizers
 from txl_tf.data.labelled_text import Text
 from txl_tf.models.sequence_classifier import SequenceClassifier
 from txl_tf.ops import machine
 
 _CONFIG = "config.json"
+_OUR_FILES = {_CONFIG, model_dirs.CHECKPOINTS, *tokenizers.FILES}
 _TOGETHER = 16  # batches of predictions whose texts are put together by length
 
 
@@ -152,8 +153,17 @@ class Classifier:
         self.warn_of_cut(cut, count, "given")
 
     def save(self, path: str) -> None:
-        """Writes the folder, which appears whole or not at all; one that is there is replaced."""
-        with files.replacing(path.rstrip("/")) as folder:
+        """Writes the folder, whole or not at all, in place of a classifier that is there.
+
+        Raises:
+          ValueError: something else is there, or another process writes there.
+        """
+        with outputs.held("model_dir", path, _check_folder) as output:
+            self.write(output)
+
+    def write(self, output: outputs.Output) -> None:
+        """Writes the folder of an output that this process holds."""
+        with output.filled() as folder:
             self.tokenizer.save(folder)
             model_dirs.save_weights(folder, self.model, self.step)
             config = self.config.to_json().encode("utf-8")
@@ -177,3 +187,13 @@ class Classifier:
         found = cls(dataclasses.replace(config, train=train), tokenizers.load(path))
         found.step = model_dirs.restore_weights(path, found.model)
         return found
+
+
+def _check_folder(name: str, path: str) -> None:
+    """Refuses to replace anything but a classifier."""
+    if not files.is_folder(path):
+        outputs.check_new(name, path)
+        return
+    for found in files.names(path):
+        if found not in _OUR_FILES:
+            raise ValueError(f"{name} must hold nothing but a classifier, got {path}/{found}")

@@ -9,9 +9,11 @@ import tensorflow as tf
 from absl import logging
 
 from txl_tf import kinds
+from txl_tf import model_dir as model_dirs
 from txl_tf.classify import batches
 from txl_tf.classify.classifier import Classifier, Encoded
 from txl_tf.classify.scores import Scores
+from txl_tf.data import outputs
 from txl_tf.data.labelled_text import Text
 from txl_tf.ops.dropout import DropoutKey
 from txl_tf.training import devices, update
@@ -36,14 +38,25 @@ def train(
       classifier: made for the labels of the texts.
       texts: for training, labelled.
       valid: for validation, or None.
-      model_dir: the folder to write; one that is there is replaced.
+      model_dir: the folder to write; new, or an empty one.
 
     Returns the validation of the best, or None.
 
     Raises:
       ValueError: the loss of a validation is not finite, too many steps in a row were skipped as
-        theirs was not, or the machine has too little memory.
+        theirs was not, the machine has too little memory, `model_dir` holds something, or another
+        process writes there.
     """
+    with outputs.held("model_dir", model_dir) as output:
+        return _train(classifier, texts, valid, output)
+
+
+def _train(
+    classifier: Classifier,
+    texts: Sequence[Text],
+    valid: Sequence[Text] | None,
+    output: outputs.Output,
+) -> Scores | None:
     config = classifier.config.train
     encoded = classifier.encode(texts)
     classifier.check_memory(max(map(len, encoded.ids), default=1))
@@ -62,7 +75,7 @@ def train(
     if classifier.config.model.is_causal:
         for note in kinds.notes(classifier.config.model):
             logging.info(note)
-    run = _Run(classifier, encoded, held_out, model_dir)
+    run = _Run(classifier, encoded, held_out, output)
     while classifier.step < config.train_steps and not run.is_enough:
         run.advance()
     return run.finish()
@@ -72,12 +85,16 @@ class _Run:
     """The state of one training."""
 
     def __init__(
-        self, classifier: Classifier, encoded: Encoded, valid: Encoded | None, model_dir: str
+        self,
+        classifier: Classifier,
+        encoded: Encoded,
+        valid: Encoded | None,
+        output: outputs.Output,
     ):
         self._classifier = classifier
         self._config = config = classifier.config.train
         self._valid = valid
-        self._model_dir = model_dir
+        self._output = output
         self._batches = batches.shuffled(
             encoded.ids, encoded.labels, config.batch_size, classifier.sizes, config.seed
         )
@@ -118,7 +135,7 @@ class _Run:
         """Goes back to the best; writes what validation has not written yet."""
         classifier = self._classifier
         if self._best is None:
-            classifier.save(self._model_dir)
+            classifier.write(self._output)
         else:
             for weight, value in zip(classifier.model.weights, self._best_weights, strict=True):
                 weight.assign(value)
@@ -198,9 +215,12 @@ class _Run:
             )
         best = self._best
         if best is None or (scores.accuracy, -scores.nats) > (best.accuracy, -best.nats):
+            if best is None:
+                classifier.write(self._output)
+            else:
+                model_dirs.save_weights(self._output.path, classifier.model, classifier.step)
             self._best, self._best_step, self._worse = scores, classifier.step, 0
             self._best_weights = [weight.numpy() for weight in classifier.model.weights]
-            classifier.save(self._model_dir)
         else:
             self._worse += 1
         self._told += time.monotonic() - start  # a rate is of training alone

@@ -3,26 +3,59 @@
 TensorFlow takes seconds to import and is not safe to fork: it is loaded for remote paths only.
 """
 
-import contextlib
 import glob as glob_lib
 import hashlib
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import IO, Any, TypeVar
 
 _Read = TypeVar("_Read")
 
+_SCHEME = re.compile("([A-Za-z][A-Za-z0-9.]*)://")  # as TensorFlow reads it
+_PATTERN = re.compile(r"[][*?\\]")
 
-def _remote() -> Any:
+
+def _remote(path: str) -> Any:
+    """What knows the file system of a path."""
     import tensorflow as tf  # see above
 
+    match = _SCHEME.match(path)
+    known = sorted(filter(None, tf.io.gfile.get_registered_schemes()))
+    if match and match[1] not in known:
+        choices = ", ".join(f"{scheme}://" for scheme in known)
+        raise ValueError(f"path must be local or begin with one of {choices}, got {path}")
     return tf.io.gfile
 
 
 def is_remote(path: str) -> bool:
     """Whether a path names a file system: gs://bucket/name."""
-    return "://" in path
+    return _SCHEME.match(path) is not None
+
+
+def check_plain(name: str, path: str) -> None:
+    """Refuses a path that TensorFlow's checkpoints cannot have.
+
+    They look for their files by patterns that begin with the path: in run[1] they would find, and
+    delete, those of run1.
+
+    Args:
+      name: of the argument.
+      path: its value.
+
+    Raises:
+      ValueError: it has a letter of patterns, or is not text.
+    """
+    if _PATTERN.search(path):
+        raise ValueError(
+            f"{name} must have none of [ ] * ? and \\ in its path, which TensorFlow's checkpoints "
+            f"take for a pattern, got {path}; choose another name"
+        )
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} must have a name in UTF-8, got {path!a}") from error
 
 
 def shown(path: str) -> str:
@@ -31,8 +64,8 @@ def shown(path: str) -> str:
 
 
 def open_bytes(path: str, mode: str = "rb") -> IO[bytes]:
-    """Opens a file to read ("rb") or write ("wb")."""
-    return _remote().GFile(path, mode) if is_remote(path) else open(path, mode)
+    """Opens a file to read ("rb"), write ("wb") or append ("ab")."""
+    return _remote(path).GFile(path, mode) if is_remote(path) else open(path, mode)
 
 
 def read_bytes(path: str) -> bytes:
@@ -108,38 +141,38 @@ def _local_glob(pattern: str) -> list[str]:
 def _remote_glob(pattern: str) -> list[str]:
     """TensorFlow's own takes "**" for "*", and hidden names too."""
     above, deep, below = pattern.partition("/**/")
-    found = _remote().glob(above)
+    found = _remote(above).glob(above)
     if deep:
-        folders = [folder.rstrip("/") for top in found for folder, *_ in _remote().walk(top)]
+        folders = [folder.rstrip("/") for top in found for folder, *_ in _remote(top).walk(top)]
         found = [path for folder in folders for path in _remote_glob(f"{folder}/{below}")]
     return [path for path in found if "/." not in path or "/." in pattern]
 
 
 def exists(path: str) -> bool:
     """Whether there is a file or a folder."""
-    return _remote().exists(path) if is_remote(path) else os.path.exists(path)
+    return _remote(path).exists(path) if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: str) -> bool:
     """Whether there is a folder."""
-    return _remote().isdir(path) if is_remote(path) else os.path.isdir(path)
+    return _remote(path).isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
 def size(path: str) -> int:
     """Bytes of a file."""
-    return _remote().stat(path).length if is_remote(path) else os.path.getsize(path)
+    return _remote(path).stat(path).length if is_remote(path) else os.path.getsize(path)
 
 
 def names(folder: str) -> list[str]:
     """What a folder holds, sorted."""
-    found = _remote().listdir(folder) if is_remote(folder) else os.listdir(folder)
+    found = _remote(folder).listdir(folder) if is_remote(folder) else os.listdir(folder)
     return sorted(name.rstrip("/") for name in found)
 
 
 def make_folder(path: str) -> None:
     """Makes a folder and those above it, where missing."""
     if is_remote(path):
-        _remote().makedirs(path)
+        _remote(path).makedirs(path)
     else:
         os.makedirs(path, exist_ok=True)
 
@@ -147,7 +180,7 @@ def make_folder(path: str) -> None:
 def rename(source: str, target: str) -> None:
     """Gives a file or a folder another name, at once where local; a file of that name goes."""
     if is_remote(source):
-        _remote().rename(source, target, overwrite=True)
+        _remote(source).rename(source, target, overwrite=True)
     else:
         os.replace(source, target)
 
@@ -155,7 +188,7 @@ def rename(source: str, target: str) -> None:
 def remove(path: str) -> None:
     """Removes a file."""
     if is_remote(path):
-        _remote().remove(path)
+        _remote(path).remove(path)
     else:
         os.remove(path)
 
@@ -163,37 +196,16 @@ def remove(path: str) -> None:
 def remove_folder(path: str) -> None:
     """Removes a folder and all in it."""
     if is_remote(path):
-        _remote().rmtree(path)
+        _remote(path).rmtree(path)
     else:
         shutil.rmtree(path)
 
 
 def resolved(path: str) -> str:
-    """A path without symbolic links or a slash at its end."""
-    return path.rstrip("/") if is_remote(path) else os.path.realpath(path)
-
-
-@contextlib.contextmanager
-def replacing(path: str) -> Iterator[str]:
-    """Gives an empty folder to fill, which takes the place of the folder `path` at the end.
-
-    If an exception leaves the block, `path` is as it was. What a killed process left is removed.
-    """
-    draft, old = f"{path}.partial", f"{path}.old"
-    if exists(old) and not exists(path):  # killed between the two renames below
-        rename(old, path)
-    for leftover in filter(exists, (draft, old)):
-        remove_folder(leftover)
-    make_folder(draft)
-    try:
-        yield draft
-        if exists(path):
-            rename(path, old)
-        rename(draft, path)
-    except BaseException:
-        if exists(old):
-            rename(old, path)
-        remove_folder(draft)
-        raise
-    if exists(old):
-        remove_folder(old)
+    """A path without a slash at its end, and the target in place of a symbolic link."""
+    shortened = path.rstrip("/")
+    if is_remote(path) or not (
+        os.path.islink(shortened) or os.path.basename(shortened) in ("", ".", "..")
+    ):
+        return shortened
+    return os.path.realpath(path)

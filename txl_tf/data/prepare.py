@@ -13,17 +13,15 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from txl_tf import fields, visible_log
-from txl_tf.data import files, metadata, parallel, passes, progress, text, tokenizers
+from txl_tf.data import files, metadata, outputs, parallel, passes, progress, text, tokenizers
 from txl_tf.data.recipe import Recipe
 
 _WORTH_WORKERS = 1 << 23  # bytes of text; for less, starting processes takes longer than they save
 SPLITS = ("train", "valid", "test")
 RECORD_FILE = "preparation.json"
-_OUR_FILES = {RECORD_FILE, metadata.FILE_NAME, tokenizers.FILE_NAME}
-_OUR_FILES |= {"vocab.txt", "sentencepiece.model"}
+_OUR_FILES = {RECORD_FILE, metadata.FILE_NAME, *tokenizers.FILES}
 
 Splits = Mapping[str, Sequence[text.Source]]
-Path = str | os.PathLike[str]
 
 
 class Prepared(NamedTuple):
@@ -35,8 +33,8 @@ class Prepared(NamedTuple):
 
 @visible_log.shown()
 def prepare(
-    splits: Mapping[str, Path | Sequence[Path | text.Source]],
-    output_dir: Path,
+    splits: Mapping[str, outputs.Path | Sequence[outputs.Path | text.Source]],
+    output_dir: outputs.Path,
     recipe: Recipe | None = None,
     *,
     num_workers: int = 1,
@@ -54,19 +52,21 @@ def prepare(
       overwrite: whether to build it anew even if the folder holds just that already.
 
     Raises:
-      ValueError: the texts or the recipe are not in order; names the file. The folder is as before.
+      ValueError: the texts or the recipe are not in order, or another process writes the folder;
+        names the file or the folder. What was there is as before.
     """
     recipe = recipe or Recipe()
     found = {s: _sources(splits[s]) for s in (*SPLITS, *splits) if splits.get(s)}
     _check_splits(found)
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")
-    output_dir = files.resolved(os.fspath(output_dir))
-    occupied = _check_folder(output_dir)
+    path = outputs.checked("output_dir", output_dir, _check_folder, any_name=True)
     start = recipe.start()
-    if occupied and not overwrite and (old := _reusable(found, output_dir, recipe, start)):
+    occupied = files.exists(path) and bool(files.names(path))
+    if occupied and not overwrite and (old := _reusable(found, path, recipe, start)):
         return _told(Prepared(old, "reused"))
-    with files.replacing(output_dir) as folder:
+    held = outputs.held("output_dir", output_dir, _check_folder, any_name=True)
+    with held as output, output.filled() as folder:
         job = _Job(found, recipe, folder, num_workers)
         result = job.run(start)
     return _told(Prepared(result, "rebuilt" if occupied else "built"))
@@ -80,7 +80,7 @@ def _told(prepared: Prepared) -> Prepared:
     return prepared
 
 
-def _sources(texts: Path | Sequence[Path | text.Source]) -> list[text.Source]:
+def _sources(texts: outputs.Path | Sequence[outputs.Path | text.Source]) -> list[text.Source]:
     """The texts of a split; a single path is a list of one."""
     texts = [texts] if isinstance(texts, str | os.PathLike) else texts
     sources = [given for given in texts if isinstance(given, text.Source)]
@@ -104,16 +104,15 @@ def _check_splits(splits: Splits) -> None:
                 logging.warning("%s is in both %s and %s", source.name, other, split)
 
 
-def _check_folder(path: str) -> bool:
-    """Whether the folder holds prepared data; refuses to replace anything else."""
+def _check_folder(name: str, path: str) -> None:
+    """Refuses to replace anything but prepared data."""
     if not files.exists(path):
-        return False
+        return
     if not files.is_folder(path):
-        raise ValueError(f"output_dir must be a folder, got the file {path}")
-    for name in files.names(path):
-        if name not in _OUR_FILES and not name.endswith(".tfrecord"):
-            raise ValueError(f"output_dir must hold nothing but prepared data, got {path}/{name}")
-    return bool(files.names(path))
+        raise ValueError(f"{name} must be a folder, got the file {path}")
+    for found in files.names(path):
+        if found not in _OUR_FILES and not found.endswith(".tfrecord"):
+            raise ValueError(f"{name} must hold nothing but prepared data, got {path}/{found}")
 
 
 def _reusable(

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.config import Config
-from txl_tf.data import files
+from txl_tf.data import files, outputs
 from txl_tf.data.tokenizers import Tokenizer
 from txl_tf.export import description, warm_up
 from txl_tf.export.signatures import Signatures
@@ -53,24 +53,28 @@ def export_saved_model(
     if not 1 <= version < 2**63:  # int64, as a server reads it
         raise ValueError(f"version must be at least 1 and below 2**63, got {version}")
     path = os.path.join(output_dir, str(version))
-    if files.exists(path):
-        raise ValueError(f"output_dir must not hold version {version} yet, got {path}")
-    module = Signatures(
-        model, tokenizer, state=state, state_dtype=state_dtype, segment_len=segment_len
-    )
-    with files.replacing(path) as draft, tempfile.TemporaryDirectory() as folder:
-        tokenizer.save(folder)
-        module.assets = [
-            tf.saved_model.Asset(os.path.join(folder, name)) for name in sorted(os.listdir(folder))
-        ]
-        functions = module.concrete()
-        tf.saved_model.save(module, draft, signatures=functions)
-        extra = os.path.join(draft, "assets.extra")
-        files.make_folder(extra)
-        told = description.describe(draft, module.wire, tokenizer, config, model)
-        text = json.dumps(told, indent=2) + "\n"
-        files.write_bytes(os.path.join(extra, description.FILE_NAME), text.encode())
-        name = os.path.basename(os.path.normpath(output_dir))
-        path_of_requests = os.path.join(extra, warm_up.FILE_NAME)
-        warm_up.write(path_of_requests, name, told, functions, warm_up.text_of(tokenizer))
+    with outputs.held("output_dir", path, check_version) as output:
+        module = Signatures(
+            model, tokenizer, state=state, state_dtype=state_dtype, segment_len=segment_len
+        )
+        with output.filled() as draft, tempfile.TemporaryDirectory() as folder:
+            tokenizer.save(folder)
+            names = sorted(os.listdir(folder))
+            module.assets = [tf.saved_model.Asset(os.path.join(folder, name)) for name in names]
+            functions = module.concrete()
+            tf.saved_model.save(module, draft, signatures=functions)
+            told = description.describe(draft, module.wire, tokenizer, config, model)
+            extra = os.path.join(draft, "assets.extra")
+            files.make_folder(extra)
+            text = json.dumps(told, indent=2) + "\n"
+            files.write_bytes(os.path.join(extra, description.FILE_NAME), text.encode())
+            name = os.path.basename(os.path.abspath(output_dir))
+            requests = os.path.join(extra, warm_up.FILE_NAME)
+            warm_up.write(requests, name, told, functions, warm_up.text_of(tokenizer))
     return told
+
+
+def check_version(name: str, path: str) -> None:
+    """Refuses a version that is there."""
+    if files.exists(path):
+        raise ValueError(f"{name} must not hold version {os.path.basename(path)} yet, got {path}")

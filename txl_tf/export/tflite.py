@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import Config
-from txl_tf.data import files
+from txl_tf.data import files, outputs
 from txl_tf.data.tokenizers import Tokenizer
 from txl_tf.export import agreement, edge, edge_description, flatbuffer, quantization, silence
 from txl_tf.export.edge_graph import EdgeGraph
@@ -89,31 +89,34 @@ def export_tflite(
         raise ValueError(f"quantize must be one of {choices}, got {quantize!r}")
     if quantize == "int8" and (calibration is None or len(calibration.ids) < 2):
         raise ValueError("calibration must be given for int8, at least 2 tokens of text, got none")
-    graph = EdgeGraph(model, batch_size=batch_size, segment_len=segment_len)
-    signatures = graph.concrete()
-    data = _convert(graph, signatures, quantize, calibration)
-    ops = flatbuffer.count_ops(data)
-    if foreign := flatbuffer.not_built_in(ops):
-        raise ValueError(f"the model must consist of TFLite's own operators, got {foreign}")
-    with tempfile.TemporaryDirectory() as folder:
-        draft = os.path.join(folder, os.path.basename(path))
-        assets = edge.assets_of(draft)
-        files.make_folder(assets)
-        files.write_bytes(draft, data)
-        tokenizer.save(assets)
-        config = dataclasses.replace(config, model=model.config)
-        about = _describe(graph, signatures, tokenizer, config, quantize, draft)
-        _write_description(assets, about)
-        with silence.held_back():
-            converted = edge.EdgeModel(draft)
-        _run_once(converted)
-        measured = None
-        if held_out is not None:
-            measured = agreement.measure(model, converted, held_out, progress)
-        report = Report(path=path, quantize=quantize, bytes=len(data), ops=ops, agreement=measured)
-        told = {name: value for name, value in report.to_dict().items() if name != "path"}
-        _write_description(assets, about | {"report": told})
-        _publish(draft, path)
+    with outputs.held("output", path, check_new, any_name=True) as output:
+        graph = EdgeGraph(model, batch_size=batch_size, segment_len=segment_len)
+        signatures = graph.concrete()
+        data = _convert(graph, signatures, quantize, calibration)
+        ops = flatbuffer.count_ops(data)
+        if foreign := flatbuffer.not_built_in(ops):
+            raise ValueError(f"the model must consist of TFLite's own operators, got {foreign}")
+        with tempfile.TemporaryDirectory() as folder:
+            draft = os.path.join(folder, os.path.basename(path))
+            assets = edge.assets_of(draft)
+            files.make_folder(assets)
+            files.write_bytes(draft, data)
+            tokenizer.save(assets)
+            config = dataclasses.replace(config, model=model.config)
+            about = _describe(graph, signatures, tokenizer, config, quantize, draft)
+            _write_description(assets, about)
+            with silence.held_back():
+                converted = edge.EdgeModel(draft)
+            _run_once(converted)
+            measured = None
+            if held_out is not None:
+                measured = agreement.measure(model, converted, held_out, progress)
+            report = Report(
+                path=path, quantize=quantize, bytes=len(data), ops=ops, agreement=measured
+            )
+            told = {name: value for name, value in report.to_dict().items() if name != "path"}
+            _write_description(assets, about | {"report": told})
+            _publish(draft, output)
     return report
 
 
@@ -124,8 +127,6 @@ def _check(model, tokenizer: Tokenizer, path: str, segment_len: int, batch_size:
             raise ValueError(f"{name} must be at least 1, got {value}")
     if not os.path.basename(path).removesuffix(edge.SUFFIX) or not path.endswith(edge.SUFFIX):
         raise ValueError(f"output must be a file name that ends in {edge.SUFFIX}, got {path}")
-    for taken in filter(files.exists, (path, edge.assets_of(path))):
-        raise ValueError(f"output must not exist yet, got {taken}")
     if model.compute_dtype != "float32":
         raise ValueError(f"the model must compute in float32, got {model.compute_dtype}")
     if model.config.mem_len < 1:
@@ -233,21 +234,26 @@ def _write_description(assets: str, about: dict[str, Any]) -> None:
     files.write_bytes(os.path.join(assets, edge_description.FILE_NAME), data.encode("utf-8"))
 
 
-def _publish(draft: str, path: str) -> None:
+def check_new(name: str, path: str) -> None:
+    """Refuses to replace a model or its folder."""
+    for taken in filter(files.exists, (path, edge.assets_of(path))):
+        raise ValueError(f"{name} must not exist yet, got {taken}")
+
+
+def _publish(finished: str, output: outputs.Output) -> None:
     """Puts the finished files at their place; the .tflite file comes last."""
-    folder, partial = edge.assets_of(path), f"{path}.partial"
-    if parent := os.path.dirname(path):
-        files.make_folder(parent)
-    try:
-        with files.replacing(folder) as assets:
-            for name in files.names(edge.assets_of(draft)):
-                data = files.read_bytes(os.path.join(edge.assets_of(draft), name))
-                files.write_bytes(os.path.join(assets, name), data)
-            files.write_bytes(partial, files.read_bytes(draft))
-        files.rename(partial, path)
-    except BaseException:
-        for leftover in filter(files.exists, (partial,)):
-            files.remove(leftover)
-        if files.exists(folder):
-            files.remove_folder(folder)
-        raise
+    with outputs.draft(output.path) as folder:
+        draft = os.path.join(folder, os.path.basename(output.path))
+        files.make_folder(edge.assets_of(draft))
+        for name in files.names(edge.assets_of(finished)):
+            data = files.read_bytes(os.path.join(edge.assets_of(finished), name))
+            files.write_bytes(os.path.join(edge.assets_of(draft), name), data)
+        files.write_bytes(draft, files.read_bytes(finished))
+        output.check(output.name, output.path)
+        assets = edge.assets_of(output.path)
+        files.rename(edge.assets_of(draft), assets)
+        try:
+            files.rename(draft, output.path)
+        except BaseException:
+            files.remove_folder(assets)
+            raise

@@ -10,7 +10,7 @@ from absl import logging
 
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config, TrainConfig
-from txl_tf.data import files, tokenizers, vocabulary
+from txl_tf.data import outputs, tokenizers, vocabulary
 from txl_tf.importers import architecture, consistency, original, tensors, verification
 from txl_tf.importers.formats import FORMATS, Format
 from txl_tf.models.transformer_xl import TransformerXL
@@ -63,34 +63,31 @@ def import_checkpoint(
     Raises:
       ValueError: something does not fit; names it. Then nothing is written.
     """
-    model_dir = model_dir.rstrip("/")
-    check_new("model_dir", model_dir)
-    source_format = FORMATS[format_name]
-    source = source_format.read(checkpoint)
-    logging.info("%s: %d tensors, step %d", checkpoint, len(source.tensors), source.step)
-    tensors.check_numbers(source.tensors)
-    config = adjust(_config(source_format, source, given, base))
-    tokenizer = tokenizer or numbers(config.model.vocab_size)
+    with outputs.held("model_dir", model_dir) as output:
+        source_format = FORMATS[format_name]
+        source = source_format.read(checkpoint)
+        logging.info("%s: %d tensors, step %d", checkpoint, len(source.tensors), source.step)
+        tensors.check_numbers(source.tensors)
+        config = adjust(_config(source_format, source, given, base))
+        tokenizer = tokenizer or numbers(config.model.vocab_size)
+        _check_vocabulary(config, tokenizer)
+        model = TransformerXL(config.model)
+        total = _assign(source_format, source, given, model)
+        nats = verification.smoke(model)
+        differences = verification.compare(model, verify_io) if verify_io else {}
+        verification.check(differences, tolerance)
+        with output.filled() as draft:
+            model_dirs.describe(draft, config, tokenizer)
+            model_dirs.save_weights(draft, model, source.step)
+    return Imported(total, source.step, tuple(sorted(source.hparams)), nats, differences)
+
+
+def _check_vocabulary(config: Config, tokenizer: tokenizers.Tokenizer) -> None:
     if tokenizer.vocab_size != config.model.vocab_size:
         raise ValueError(
             f"vocab must have {config.model.vocab_size} symbols, as the embedding has rows, "
             f"got {tokenizer.vocab_size}"
         )
-    model = TransformerXL(config.model)
-    total = _assign(source_format, source, given, model)
-    nats = verification.smoke(model)
-    differences = verification.compare(model, verify_io) if verify_io else {}
-    verification.check(differences, tolerance)
-    with files.replacing(model_dir) as draft:
-        model_dirs.describe(draft, config, tokenizer)
-        model_dirs.save_weights(draft, model, source.step)
-    return Imported(total, source.step, tuple(sorted(source.hparams)), nats, differences)
-
-
-def check_new(name: str, folder: str) -> None:
-    """Refuses a folder that holds something, or a file of that name."""
-    if files.exists(folder) and (not files.is_folder(folder) or files.names(folder)):
-        raise ValueError(f"{name} must not exist yet, got {folder}")
 
 
 def numbers(vocab_size: int) -> tokenizers.Tokenizer:

@@ -9,8 +9,8 @@ from absl import logging
 
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import TransformerXLConfig
-from txl_tf.data import files
-from txl_tf.importers import conversion, huggingface, original, tensors, tf1
+from txl_tf.data import files, outputs
+from txl_tf.importers import huggingface, original, tensors, tf1
 from txl_tf.models.transformer_xl import TransformerXL
 
 
@@ -42,11 +42,9 @@ def export_checkpoint(format_name: str, loaded: model_dirs.Loaded, output_dir: s
     The tokenizer goes into a folder of its own beside them.
 
     Raises:
-      ValueError: the model has what the other implementation does not, or output_dir exists.
+      ValueError: the model has what the other implementation does not, or output_dir is not new.
     """
-    output_dir = output_dir.rstrip("/")
-    conversion.check_new("output_dir", output_dir)
-    with files.replacing(output_dir) as draft:
+    with outputs.held("output_dir", output_dir) as output, output.filled() as draft:
         elements = write(format_name, loaded.model, draft, loaded.step)
         tokenizer_dir = os.path.join(draft, TOKENIZER)
         files.make_folder(tokenizer_dir)

@@ -7,7 +7,7 @@ import numpy as np
 from absl import logging
 
 from txl_tf import model_dir as model_dirs
-from txl_tf.data import files, tokenizers
+from txl_tf.data import outputs, tokenizers
 from txl_tf.models.transformer_xl import TransformerXL
 
 
@@ -21,7 +21,7 @@ def average(
 
     Args:
       run: a model_dir with at least two checkpoints, besides the best.
-      output_dir: the model_dir to make.
+      output_dir: the model_dir to make; new, or an empty folder.
       last: how many of the newest checkpoints count; None is all.
       steps: the steps of those that count, in place of `last`.
 
@@ -29,18 +29,16 @@ def average(
       The steps, rising.
 
     Raises:
-      ValueError: there are not so many checkpoints, one is damaged, or `output_dir` exists.
+      ValueError: there are not so many checkpoints, one is damaged, or `output_dir` is not new.
     """
     config, tokenizer = model_dirs.read_config(run), tokenizers.load(run)
-    output_dir = files.resolved(output_dir)
-    if files.exists(output_dir):
-        raise ValueError(f"output_dir must be a new folder, got {output_dir}, which is there")
-    prefixes = _chosen(run, last, steps)
-    model = TransformerXL(config.model)
-    _average(model, list(prefixes.values()))
-    with files.replacing(output_dir) as draft:
-        model_dirs.save_weights(draft, model, step=max(prefixes))
-        model_dirs.describe(draft, config, tokenizer)
+    with outputs.held("output_dir", output_dir) as output:
+        prefixes = _chosen(run, last, steps)
+        model = TransformerXL(config.model)
+        _average(model, list(prefixes.values()))
+        with output.filled() as draft:
+            model_dirs.save_weights(draft, model, step=max(prefixes))
+            model_dirs.describe(draft, config, tokenizer)
     return list(prefixes)
 
 

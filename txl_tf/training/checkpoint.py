@@ -5,6 +5,7 @@ from the step, dropout from seed and step. TensorFlow writes the files under tem
 then names them in the folder's `checkpoint` file, so a half-written one never counts.
 """
 
+import functools
 import math
 import os
 
@@ -52,14 +53,19 @@ class Checkpoints:
         self._weights = weights = model_dirs.weights_of(model)
         self._slots = slots = _slots_of(optimizer, model)
         scaling = {} if loss_scale is None else {"loss_scale": loss_scale}
-        self._newest = tf.train.CheckpointManager(
-            tf.train.Checkpoint(weights=weights, optimizer=slots, memory=copies, **scaling),
-            self._folder,
-            max_to_keep=keep,
+        self._checkpoint = tf.train.Checkpoint(
+            weights=weights, optimizer=slots, memory=copies, **scaling
         )
-        self._best_kept = tf.train.CheckpointManager(
-            tf.train.Checkpoint(weights=weights, nats=self._best), self._best_folder, max_to_keep=1
-        )
+        self._keep = keep
+
+    @functools.cached_property  # made by who saves: it may have to mend the folder
+    def _newest(self) -> tf.train.CheckpointManager:
+        return model_dirs.manager(self._checkpoint, self._folder, self._keep)
+
+    @functools.cached_property
+    def _best_kept(self) -> tf.train.CheckpointManager:
+        best = tf.train.Checkpoint(weights=self._weights, nats=self._best)
+        return model_dirs.manager(best, self._best_folder, keep=1)
 
     @property
     def best_nats(self) -> float:
@@ -115,7 +121,7 @@ class Checkpoints:
                 "train --init_from goes on from it in a new model_dir"
             )
         try:
-            self._newest.checkpoint.restore(prefix).assert_consumed()
+            self._checkpoint.restore(prefix).assert_consumed()
         except (AssertionError, tf.errors.InvalidArgumentError, ValueError) as error:
             told = str(error).splitlines()[0]
             raise ValueError(f"checkpoint {prefix} must fit the model: {told}") from error
@@ -132,12 +138,18 @@ class Checkpoints:
                     )
 
     def _restore_best_nats(self) -> None:
-        for prefix in model_dirs.checkpoints(self._best_folder):
-            try:
-                tf.train.Checkpoint(nats=self._best).restore(prefix).expect_partial()
-                self._best_step = model_dirs.step_of(prefix)
-            except tf.errors.OpError as error:
-                logging.warning("the checkpoint %s is damaged: %s", prefix, error.message)
+        found = model_dirs.checkpoints(self._best_folder)
+        try:
+            model_dirs.restore_first(found, self._restore_nats)
+        except ValueError as error:  # all are damaged: the next validation is the best
+            logging.warning("%s", error)
+
+    def _restore_nats(self, prefix: str) -> None:
+        reader = tf.train.load_checkpoint(prefix)
+        for name in reader.get_variable_to_shape_map():  # damaged weights are no best
+            reader.get_tensor(name)
+        tf.train.Checkpoint(nats=self._best).restore(prefix).expect_partial()
+        self._best_step = model_dirs.step_of(prefix)
 
 
 def _slots_of(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> dict[str, tf.Variable]:

@@ -18,7 +18,7 @@ from absl import logging
 from txl_tf import fields
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
-from txl_tf.data import files
+from txl_tf.data import files, outputs
 from txl_tf.data.batches import Batches
 from txl_tf.training import resume
 from txl_tf.training.run_data import RunData
@@ -137,9 +137,8 @@ def check(model_dir: str, wanted: DataRecord, new_data: bool) -> DataRecord:
 
 def write(model_dir: str, record: DataRecord) -> None:
     """Writes the file; it appears whole or not at all."""
-    draft = f"{_path(model_dir)}.new"
-    files.write_bytes(draft, (json.dumps(dataclasses.asdict(record), indent=2) + "\n").encode())
-    files.rename(draft, _path(model_dir))
+    text = json.dumps(dataclasses.asdict(record), indent=2) + "\n"
+    outputs.write(_path(model_dir), text.encode())
 
 
 def read(model_dir: str) -> DataRecord | None:

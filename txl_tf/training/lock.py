@@ -1,29 +1,29 @@
 """One trainer a folder."""
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
+
+from txl_tf.data import files, locks, outputs
 
 
 @contextlib.contextmanager
 def sole_trainer(model_dir: str) -> Iterator[None]:
-    """Holds a local folder for this process; the kernel lets go of it however the process ends.
+    """Holds a local folder, made if need be, for this process.
 
-    Folders of remote file systems ("gs://...") cannot be held.
+    The kernel lets go of it however the process ends. Folders of remote file systems ("gs://...")
+    cannot be held; they are made by what is written into them.
 
     Raises:
-      ValueError: another process holds the folder.
+      ValueError: another process holds the folder, or makes a model_dir there.
     """
-    if "://" in model_dir:
+    if files.is_remote(model_dir):
         yield
         return
-    with open(os.path.join(model_dir, "train.lock"), "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(
-                f"model_dir must have one trainer at a time, got {model_dir} while another "
-                "process trains there"
-            ) from error
+    if not files.is_folder(model_dir):
+        with outputs.held("model_dir", model_dir):
+            files.make_folder(model_dir)
+    rule = "model_dir must have one trainer at a time"
+    refusal = f"{rule}, got {model_dir} while another process trains there"
+    with locks.held(os.path.join(model_dir, "train.lock"), refusal):
         yield

@@ -12,7 +12,7 @@ from absl import logging
 from txl_tf import kinds, visible_log
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import POLICIES, Config, EvalConfig
-from txl_tf.data import prefetch
+from txl_tf.data import outputs, prefetch
 from txl_tf.data.batches import Batch
 from txl_tf.inference.evaluate import Evaluation
 from txl_tf.memory_estimate import memory_estimate
@@ -102,6 +102,7 @@ def train(
     """
     distribution = distribution or devices.make("one_device")
     distribution.check_rows(config.train.batch_size, config.train.accumulate_steps)
+    model_dir = outputs.place("model_dir", model_dir, filled=True)
     profile.check(profile_steps, config.train.train_steps)
     samples.check(config)
     check_memory(config, distribution.num_replicas)
@@ -114,7 +115,6 @@ def train(
     if init_from is not None and (before is None or not resume.has_state(model_dir)):
         warm_start.check(init_from, config, data.tokenizer)
     record = data_record.check(model_dir, data_record.of_run(config, data), new_data)
-    tf.io.gfile.makedirs(model_dir)
     held = lock.sole_trainer(model_dir) if distribution.is_chief else contextlib.nullcontext()
     with held, signals.StopRequest() as stop, preemption.noted(preemption_notice, stop):
         run = _Run(config, data, model_dir, distribution, profile_steps)

@@ -5,10 +5,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 
 from txl_tf import fields
+from txl_tf.data import files, outputs
 from txl_tf.inference.totals import plain
 
 FILE_NAME = "metrics.jsonl"
@@ -30,27 +30,24 @@ class MetricsFile:
     def write(self, split: str, step: int, values: Mapping[str, Any]) -> None:
         """Appends a line."""
         line = json.dumps(plain({"step": step, "split": split, **values}), allow_nan=False)
-        with tf.io.gfile.GFile(self._path, "a") as file:
-            file.write(f"{line}\n")
+        with files.open_bytes(self._path, "ab") as file:
+            file.write(f"{line}\n".encode())
 
     def keep_until(self, step: int) -> list[dict[str, Any]]:
         """Drops what comes after `step`, and lines that are not whole or of another form.
 
         Returns what stays.
         """
-        if not tf.io.gfile.exists(self._path):
+        if not files.exists(self._path):
             return []
-        with tf.io.gfile.GFile(self._path, "rb") as file:
-            lines = file.read().splitlines(keepends=True)
+        lines = files.read_bytes(self._path).splitlines(keepends=True)
         kept = []
         for line in lines:
             found = _read(line)
             if found is not None and found["step"] <= step:
                 kept.append((line, found))
         if len(kept) < len(lines):
-            with tf.io.gfile.GFile(f"{self._path}.new", "wb") as file:
-                file.write(b"".join(line for line, _ in kept))
-            tf.io.gfile.rename(f"{self._path}.new", self._path, overwrite=True)
+            outputs.write(self._path, b"".join(line for line, _ in kept))
             logging.info("%s: dropped %d lines", self._path, len(lines) - len(kept))
         return [found for _, found in kept]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.data import files, tfrecord
+from txl_tf.data import files, outputs, tfrecord
 
 _CONFIG = "config"
 
@@ -73,11 +73,13 @@ def _keep_until(step: int, path: str) -> None:
         is_whole = False
     if is_whole:
         return
-    draft = os.path.join(os.path.dirname(path), "draft")  # a name that TensorBoard passes over
-    with tfrecord.RecordWriter(draft) as file:
-        for record in kept:
-            file.write(record)
-    files.rename(draft, path)
+    outputs.sweep(path)
+    with outputs.draft(path) as folder:
+        draft = os.path.join(folder, "draft")  # a name that TensorBoard passes over
+        with tfrecord.RecordWriter(draft) as file:
+            for record in kept:
+                file.write(record)
+        files.rename(draft, path)
 
 
 def _is_config(event: Any) -> bool:

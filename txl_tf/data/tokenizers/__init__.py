@@ -8,11 +8,13 @@ from txl_tf import fields
 from txl_tf.data import files
 from txl_tf.data.tokenizers.byte import ByteTokenizer
 from txl_tf.data.tokenizers.char import CharTokenizer
-from txl_tf.data.tokenizers.sentencepiece import SentencePieceTokenizer
+from txl_tf.data.tokenizers.counted import VOCABULARY_FILE
+from txl_tf.data.tokenizers.sentencepiece import MODEL_FILE, SentencePieceTokenizer
 from txl_tf.data.tokenizers.tokenizer import FILE_NAME, Encoding, Learner, Tokenizer
 from txl_tf.data.tokenizers.word import WordTokenizer
 
 __all__ = [
+    "FILES",
     "FILE_NAME",
     "TOKENIZERS",
     "ByteTokenizer",
@@ -32,6 +34,7 @@ TOKENIZERS: dict[str, type[Tokenizer]] = {
     "word": WordTokenizer,
     "sentencepiece": SentencePieceTokenizer,
 }
+FILES = (FILE_NAME, VOCABULARY_FILE, MODEL_FILE)  # all that any of them saves
 
 
 def kind(name: str) -> type[Tokenizer]:
