@@ -8,9 +8,12 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
+import rounding
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 from words import (
+    GRADIENTS_ATOL,
     HIDDEN,
+    SCORES_ATOL,
     TARGETS,
     Words,
     naive_nats,
@@ -37,11 +40,11 @@ class AdaptiveSoftmaxGraphTest(parameterized.TestCase):
         tensors = tf.constant(HIDDEN), tf.constant(TARGETS)
         nats, gradients = run(our_nats, words, *tensors)
         expected, expected_gradients = nats_and_gradients(naive_nats, words, *tensors)
-        np.testing.assert_allclose(nats, expected, atol=1e-5)
+        np.testing.assert_allclose(nats, expected, rtol=0, atol=SCORES_ATOL)
         self.assertLen(gradients, 1 + len(words.variables))
         for got, wanted in zip(gradients, expected_gradients, strict=True):
             self.assertIsInstance(got, tf.Tensor)
-            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(got, wanted, rtol=0, atol=GRADIENTS_ATOL)
 
     @parameterized.parameters("plain_narrow", "one_table_narrow", "halves_own")
     def test_bfloat16_is_close_and_returns_float32(self, kind):
@@ -49,7 +52,8 @@ class AdaptiveSoftmaxGraphTest(parameterized.TestCase):
         for options in ({}, dict(targets=TARGETS)):
             got = words(HIDDEN, **options)
             self.assertEqual(got.dtype, tf.float32)
-            np.testing.assert_allclose(got, exact(HIDDEN, **options), rtol=0.03, atol=0.1)
+            error = np.abs(got - exact(HIDDEN, **options)).mean()
+            self.assertLess(error, rounding.typical(8, 16, scale=0.5 * 8**0.5))
         products = [
             op.outputs[0].dtype
             for op in tf.function(words).get_concrete_function(HIDDEN).graph.get_operations()
@@ -57,7 +61,7 @@ class AdaptiveSoftmaxGraphTest(parameterized.TestCase):
         ]
         self.assertEqual(set(products), {tf.bfloat16})
         sums = np.exp(tf.nn.log_softmax(words(HIDDEN))).sum(-1)
-        np.testing.assert_allclose(sums, np.ones([3, 7]), atol=1e-6)
+        np.testing.assert_allclose(sums, np.ones([3, 7]), rtol=0, atol=SCORES_ATOL)
 
     @parameterized.parameters("plain", "one_table", "halves")
     def test_unknown_sizes(self, kind):
@@ -67,9 +71,10 @@ class AdaptiveSoftmaxGraphTest(parameterized.TestCase):
         nats = tf.function(functools.partial(our_nats, words), input_signature=spec)
         for rows, tokens in ((3, 7), (1, 1), (2, 4)):
             hidden, targets = HIDDEN[:rows, :tokens], TARGETS[:rows, :tokens]
-            np.testing.assert_allclose(scores(hidden), oracle(words, hidden), atol=1e-5)
+            expected = oracle(words, hidden)
+            np.testing.assert_allclose(scores(hidden), expected, rtol=0, atol=SCORES_ATOL)
             expected = oracle_nats(words, hidden, targets)
-            np.testing.assert_allclose(nats(hidden, targets), expected, atol=1e-5)
+            np.testing.assert_allclose(nats(hidden, targets), expected, rtol=0, atol=SCORES_ATOL)
 
     @parameterized.parameters("plain", "halves")
     def test_keras_knows_the_shapes(self, kind):
@@ -123,7 +128,7 @@ class AdaptiveSoftmaxGraphTest(parameterized.TestCase):
         interpreter.set_tensor(interpreter.get_input_details()[0]["index"], ids)
         interpreter.invoke()
         got = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-        np.testing.assert_allclose(got, scores(ids), atol=1e-5)
+        np.testing.assert_allclose(got, scores(ids), rtol=0, atol=SCORES_ATOL)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+import rounding
 from txl_tf import specs
 from txl_tf.attention import ATTENTION, dense
 from txl_tf.ops.masks import Visibility
@@ -68,7 +69,8 @@ class AttentionContractTest(parameterized.TestCase):
             jit_compile=True,
         )
         eager = core(*arrays, visibility=visibility(attention_span=2))
-        np.testing.assert_allclose(compiled(*arrays), eager, atol=1e-5)
+        atol = rounding.of_attention(4, 5, arrays[3])
+        np.testing.assert_allclose(compiled(*arrays), eager, rtol=0, atol=atol)
 
     @parameterized.product(spec=tuple(SPECS.values()))
     def test_comes_back_from_its_config(self, spec):
@@ -84,7 +86,9 @@ class AttentionContractTest(parameterized.TestCase):
         rough = core(*[tf.cast(a, tf.bfloat16) for a in arrays], visibility=visibility())
         self.assertEqual(rough.dtype, tf.bfloat16)
         exact = specs.build(ATTENTION, spec)(*arrays, visibility=visibility())
-        np.testing.assert_allclose(tf.cast(rough, tf.float32), exact, atol=0.1)
+        scale = np.abs(arrays[3]).max()
+        atol = rounding.typical(2 * 4, 2 * 5, scale=scale)
+        np.testing.assert_allclose(tf.cast(rough, tf.float32), exact, rtol=0, atol=atol)
 
 
 class DenseAttentionTest(parameterized.TestCase):
@@ -96,7 +100,9 @@ class DenseAttentionTest(parameterized.TestCase):
         core = specs.build(ATTENTION, "dense")
         rules = visibility(remembered, attention_span=span)
         found = np.array(core(*arrays, visibility=rules))
-        np.testing.assert_allclose(found, by_hand(*arrays, remembered, span), atol=1e-5)
+        atol = rounding.of_attention(4, memory + queries, arrays[3])
+        expected = by_hand(*arrays, remembered, span)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
     @parameterized.parameters(1, 2, 3)
     def test_rows_one_after_another_are_the_same(self, at_once):
@@ -112,7 +118,8 @@ class DenseAttentionTest(parameterized.TestCase):
             attend.side_effect = lambda *args: args[0]
             core(*arrays, visibility=rules)
         self.assertEqual(attend.call_count, -(-5 // at_once))
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        atol = rounding.of_attention(4, 5, arrays[3])
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
     @parameterized.product(memory=(0, 2, 7), span=(None, 2, 9), far=(0, 4), block=(2, 3, 4))
     def test_queries_in_blocks_are_the_same(self, memory, span, far, block):
@@ -123,7 +130,9 @@ class DenseAttentionTest(parameterized.TestCase):
         core = specs.build(ATTENTION, "dense")
         with absltest.mock.patch.object(dense, "_BLOCK", block):
             found = core(*arrays, visibility=visibility(remembered, attention_span=span))
-        np.testing.assert_allclose(found, by_hand(*arrays, remembered, span), atol=1e-5)
+        atol = rounding.of_attention(4, memory + queries, arrays[3])
+        expected = by_hand(*arrays, remembered, span)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
     def test_a_block_meets_no_key_that_none_of_it_sees(self):
         block, rules = visibility(attention_span=5).of_block(slice(4, 6), 8, 10)

@@ -7,6 +7,7 @@ import numpy as np
 from absl.testing import absltest, parameterized
 
 import helpers
+import rounding
 from txl_tf.inference.beam import BeamSearch
 from txl_tf.inference.state import KeyValueState
 from txl_tf.models.transformer_xl import TransformerXL
@@ -57,7 +58,8 @@ def all_hypotheses(length, stop=None):
 class BeamSearchTest(parameterized.TestCase):
     def assert_close(self, beams, expected):
         for ids, log_prob in found(beams).items():
-            self.assertAlmostEqual(log_prob, expected[ids], delta=1e-4)
+            atol = len(ids) * rounding.of_scores(make_model().config)
+            self.assertAlmostEqual(log_prob, expected[ids], delta=atol)
 
     @parameterized.parameters((None, 0.0), (1, 0.0), (1, 1.0), (3, 2.0))
     def test_wide_search_is_exhaustive(self, stop, length_penalty):

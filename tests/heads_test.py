@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+import rounding
 from txl_tf.ops import heads
 
 
@@ -22,11 +23,15 @@ class HeadsTest(parameterized.TestCase):
             into, meet, out_of = map(tf.function, (into, meet, out_of))
         split = into(tf.constant(x), tf.constant(kernel))
         expected = np.einsum("btd,dhk->bhtk", x.astype(float), kernel)
-        np.testing.assert_allclose(split, expected, atol=1e-5)
-        by_row = meet(split, tf.constant(table))
-        np.testing.assert_allclose(by_row, np.einsum("bhtk,hrk->bhtr", expected, table), atol=1e-4)
-        joined = out_of(split, tf.constant(back))
-        np.testing.assert_allclose(joined, np.einsum("bhtk,hkd->btd", expected, back), atol=1e-4)
+        size = np.abs(expected).max()
+        atol = rounding.tolerance(12, scale=size)
+        np.testing.assert_allclose(split, expected, rtol=0, atol=atol)
+        by_row, joined = meet(split, tf.constant(table)), out_of(split, tf.constant(back))
+        atol = rounding.tolerance(12, 6 * num_heads, scale=size * np.abs(table).max())
+        expected_by_row = np.einsum("bhtk,hrk->bhtr", expected, table)
+        np.testing.assert_allclose(by_row, expected_by_row, rtol=0, atol=atol)
+        expected = np.einsum("bhtk,hkd->btd", expected, back)
+        np.testing.assert_allclose(joined, expected, rtol=0, atol=atol)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+import rounding
 from txl_tf import specs
 from txl_tf.attention import ATTENTION
 from txl_tf.ops.dropout import DropoutKey
@@ -96,7 +97,8 @@ class LocalAttentionTest(parameterized.TestCase):
         real = np.ones(found.shape, bool)
         if lookahead is None:
             real[1, :, queries - 3 :] = False  # pads see what they like
-        np.testing.assert_allclose(found[real], expected[real], atol=2e-6)
+        atol = rounding.of_attention(6, memory + queries, arrays[3])
+        np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=atol)
 
     @parameterized.product(dilations=((1,), (1, 2)), span=(None, 3))
     def test_documents_and_a_span(self, dilations, span):
@@ -109,7 +111,9 @@ class LocalAttentionTest(parameterized.TestCase):
         )
         core = specs.build(ATTENTION, "local", window=4, dilations=dilations, block=4)
         found = np.array(core(*arrays, visibility=rules))
-        np.testing.assert_allclose(found, oracle(arrays, rules, 4, dilations), atol=2e-6)
+        expected = oracle(arrays, rules, 4, dilations)
+        atol = rounding.of_attention(6, 29, arrays[3])
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
     @parameterized.product(queries=(1, 2, 5, 64, 200), dilations=((1,), (2,)))
     def test_takes_the_cheaper_way(self, queries, dilations):
@@ -125,7 +129,8 @@ class LocalAttentionTest(parameterized.TestCase):
         turned = [tf.roll(x, 3, axis=2) for x in arrays[2:4]]
         ring = dataclasses.replace(rules, place=tf.constant(2))
         found = core(*arrays[:2], *turned, arrays[4], visibility=ring)
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        atol = rounding.of_attention(6, 9, arrays[3])
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
     def test_groups_of_heads_drop_on_their_own(self):
         core = specs.build(ATTENTION, "local", window=4, dilations=(1, 2), block=4, dropout=0.5)
@@ -147,9 +152,10 @@ class LocalAttentionTest(parameterized.TestCase):
                 tape.watch(arrays)
                 total = tf.reduce_sum(core(*arrays, visibility=narrow) * draw(1, 2, 23, 6, seed=9))
             gradients.append(tape.gradient(total, arrays))
+        scale = max(np.abs(expected).max() for expected in gradients[1])
+        atol = rounding.tolerance(2 * 2 * (6 + 29), 23, scale=scale)
         for found, expected in zip(*gradients, strict=True):
-            scale = np.abs(expected).max()
-            np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * scale)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+import rounding
 from txl_tf.ops import lookup
 
 TABLE = np.random.default_rng(0).normal(size=(5, 3)).astype("float32")
@@ -27,7 +28,8 @@ class RowsOfTest(parameterized.TestCase):
         for place in np.ndindex(*IDS.shape):
             expected[IDS[place]] += weights[place]
         self.assertIsInstance(gradient, tf.Tensor)  # tf.gather's is IndexedSlices
-        np.testing.assert_allclose(gradient, expected, atol=1e-6)
+        atol = rounding.tolerance(IDS.size, scale=np.abs(weights).max())
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=atol)
 
     @parameterized.parameters(-1, 5)
     def test_an_id_without_a_row_is_an_error(self, wrong):

@@ -2,6 +2,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+import rounding
 from txl_tf.ops import positions
 
 
@@ -30,7 +31,8 @@ class ScoresByKeyTest(parameterized.TestCase):
                 expected = np.zeros([2, 2])
                 if distance < rows:
                     expected = np.sum(query[:, :, i] * encodings[:, rows - 1 - distance], axis=-1)
-                np.testing.assert_allclose(found[:, :, i, j], expected, atol=1e-5)
+                atol = rounding.tolerance(6, scale=np.abs(query).max() * np.abs(encodings).max())
+                np.testing.assert_allclose(found[:, :, i, j], expected, rtol=0, atol=atol)
 
     def test_matches_the_drawing(self):
         a, b, c, d, e, f = range(1, 7)
@@ -51,9 +53,9 @@ class SinusoidsTest(parameterized.TestCase):
         angles = places[:, None] * 10000.0 ** (-2.0 * k / width)
         expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
         found = np.array(positions.sinusoids(places, width))
-        # float32 angles up to 2,000 are exact to 1e-4.
-        np.testing.assert_allclose(found, expected, atol=3e-4)
-        np.testing.assert_allclose(found[:50], expected[:50], atol=5e-6)
+        for count in (50, 2000):  # an angle, of frequency and product, is right to its own size
+            atol = rounding.tolerance(3, scale=count)
+            np.testing.assert_allclose(found[:count], expected[:count], rtol=0, atol=atol)
 
 
 if __name__ == "__main__":

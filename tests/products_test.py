@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
+import rounding
 from txl_tf.ops import products
 
 
@@ -19,7 +20,9 @@ class ProductTest(tf.test.TestCase, parameterized.TestCase):
         rng = np.random.default_rng(0)
         x, matrix, bias = (rng.normal(size=s) for s in ([*axes, size[0]], size, size[1:]))
         told = products.product(*(tf.constant(a, tf.float32) for a in (x, matrix, bias)))
-        np.testing.assert_allclose(told, x @ matrix + bias, rtol=0, atol=1e-5 * size[0] ** 0.5)
+        # The products are of either sign: their sum has the size of its root.
+        atol = rounding.tolerance(size[0], scale=size[0] ** 0.5)
+        np.testing.assert_allclose(told, x @ matrix + bias, rtol=0, atol=atol)
         self.assertEqual(told.shape, [*axes, size[1]])
 
     @parameterized.parameters(([512, 2048], 4), ([512, 512], 2), ([64, 64], 1), ([31, 8000], 1))

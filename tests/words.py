@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 import helpers
+import rounding
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 
@@ -26,6 +27,10 @@ KINDS = dict(
         d_embed=16, **CUT, div_val=2, project_same_dim=False, tie_projections=(False, True)
     ),
 )
+# Tolerances of scores, nats and probabilities: sums of a projection, of logits and of softmax; and
+# of gradients: the same backward, summed over 21 tokens. Weights have a deviation of 0.5.
+SCORES_ATOL = rounding.tolerance(8, 16, 11, scale=0.5 * 16)
+GRADIENTS_ATOL = 2 * SCORES_ATOL + rounding.tolerance(21, scale=0.5 * 16)
 HIDDEN = np.random.default_rng(3).normal(size=(3, 7, 8)).astype("float32")
 TARGETS = helpers.draw_ids(3, 7)
 TARGETS[0, 2] = TARGETS[2, 6] = -1
