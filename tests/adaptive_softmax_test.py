@@ -29,6 +29,7 @@ OWN_WEIGHTS = dict(
     plain={"bias": (11,)},
     plain_narrow={"bias": (11,)},
     plain_own={"bias": (11,), "table": (11, 6)},
+    plain_own_projection={"bias": (11,), "projection": (6, 8)},
     one_table=BIASES | {"cluster_weight": (2, 8)},
     one_table_narrow=BIASES | {"cluster_weight": (2, 6), "projection_0": (6, 8)},
     one_table_all_tied=BIASES | {"cluster_weight": (2, 6)},

@@ -13,6 +13,7 @@ from txl_tf.models.transformer_xl import TransformerXL
 MODELS = {
     "plain": dict(),
     "projected": dict(d_embed=6),
+    "own_projection": dict(d_embed=6, tie_output_projection=False),
     "one_table": dict(cutoffs=(3, 7), d_embed=6, tie_projections=(False, True)),
     "tables": dict(cutoffs=(3, 7), div_val=2, untie_biases=True, num_layers=3),
     "without_first": dict(cutoffs=(3, 7), div_val=2, project_same_dim=False),
@@ -80,7 +81,7 @@ class ConsistencyTest(parameterized.TestCase):
 
 
 # Without them there is another, whole model: one of fewer projections, or of another position.
-UNNOTICED = {("absolute_per_layer", "r_emb")}
+UNNOTICED = {("absolute_per_layer", "r_emb"), ("own_projection", "adaptive_softmax/proj")}
 
 
 if __name__ == "__main__":

@@ -100,6 +100,7 @@ class TargetsTest(parameterized.TestCase):
     @parameterized.parameters(
         ("tf1", dict(pre_norm=True), "tf1 can hold, got pre_norm"),
         ("tf1", dict(tie_embeddings=False), "got tie_embeddings off"),
+        ("tf1", dict(d_embed=6, tie_output_projection=False), "got tie_output_projection off"),
         ("huggingface", dict(position="shaw", num_positions=6), "got position shaw"),
     )
     def test_what_the_other_can_not_be(self, target, changes, message):
@@ -121,6 +122,7 @@ class TargetsTest(parameterized.TestCase):
         dict(tie_embeddings=False, cutoffs=(3, 7), d_embed=6, tie_projections=(False, True)),
         dict(cutoffs=(3, 7), div_val=2, project_same_dim=False, untie_biases=True),
         dict(d_embed=6, tie_embeddings=False),
+        dict(d_embed=6, tie_output_projection=False),
     )
     def test_hugging_face_gives_it_back(self, **changes):
         before, folder = loaded(self, **changes), self.folder()

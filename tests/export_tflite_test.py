@@ -58,7 +58,7 @@ class ExportTest(parameterized.TestCase):
     @parameterized.parameters(
         dict(cutoffs=(4, 8)),
         dict(cutoffs=(4, 8), div_val=2, tie_projections=(False, True)),
-        dict(tie_embeddings=False, d_embed=4, untie_biases=False),
+        dict(tie_embeddings=False, d_embed=4, tie_output_projection=False, untie_biases=False),
         dict(pre_norm=True, clamp_len=3, feed_forward=("dense(activation='gelu')",)),
         dict(attention_span=3, segment_len=12),
         dict(attention=("topk(k=3)",)),

@@ -47,6 +47,8 @@ def count(config):
         ties = [*config.tie_projections, *[config.tie_projections[-1]] * len(sizes)]
         own = [e for e, tied in zip(widths, ties, strict=False) if not tied]
         total += sum(e * width for e in own if e != width or forced)
+    if not config.tie_output_projection:
+        total += config.embed_dim * width
     total += 2 * heads * (config.num_layers if config.untie_biases else 1)
     feed_forward = 2 * width * config.d_inner + config.d_inner + width
     return int(total + config.num_layers * (5 * width * heads + feed_forward + 4 * width))
@@ -71,6 +73,7 @@ class SizesTest(parameterized.TestCase):
         dict(cutoffs=(3, 7), div_val=2, project_same_dim=False),
         dict(cutoffs=(3, 7), d_embed=4),
         dict(d_embed=4),
+        dict(d_embed=4, tie_output_projection=False),
     )
     def test_the_arithmetic_is_that_of_the_model(self, **changes):
         """presets_test holds the presets themselves to it, slowly."""

@@ -98,7 +98,7 @@ class StepTest(parameterized.TestCase):
     @parameterized.parameters(
         dict(pre_norm=True, attend_to_initial_zeros=True),
         dict(cutoffs=(4, 7), div_val=2, untie_biases=True),
-        dict(clamp_len=3, attention_span=3),
+        dict(clamp_len=3, attention_span=3, d_embed=6, tie_output_projection=False),
     )
     def test_options_of_the_model(self, **changes):
         found, segments = signatures(changes=tuple(changes.items())), segments_of(2, 4, 4)

@@ -31,7 +31,7 @@ def read(model, ids, cuts=None, mems=None, **kwargs):
 ADAPTIVE = dict(cutoffs=(4, 7), div_val=2, tie_projections=(False, True))
 KINDS = dict(
     plain={},
-    untied=dict(untie_biases=True),
+    untied=dict(untie_biases=True, d_embed=6, tie_output_projection=False),
     pre_norm=dict(pre_norm=True),
     adaptive=ADAPTIVE,
     narrow=dict(d_embed=6, head_dim=3),

@@ -15,6 +15,7 @@ KINDS = dict(
     plain=dict(d_embed=8),
     plain_narrow=dict(d_embed=6),
     plain_own=dict(d_embed=6, tie_embeddings=False),
+    plain_own_projection=dict(d_embed=6, tie_output_projection=False),
     one_table=dict(d_embed=8, **CUT),
     one_table_narrow=dict(d_embed=6, **CUT, tie_projections=(False, True)),
     one_table_all_tied=dict(d_embed=6, **CUT, tie_projections=(True,)),
@@ -41,7 +42,7 @@ class Words:
 
     def __init__(self, kind, dtype="float32"):
         options = dict(vocab_size=11, d_model=8, dtype=dtype) | KINDS[kind]
-        ties = ("tie_embeddings", "tie_projections")
+        ties = ("tie_embeddings", "tie_projections", "tie_output_projection")
         self.embedding = AdaptiveEmbedding(**{k: v for k, v in options.items() if k not in ties})
         self.softmax = AdaptiveSoftmax(**options)
         self.embedding.build()
@@ -66,7 +67,7 @@ class Words:
             start = BOUNDS[i][0] if shared else 0
             table = to_numpy(tables[0 if shared else i])[start : start + bias.shape[0]]
             tie = softmax.tie_projections[min(i, len(softmax.tie_projections) - 1)]
-            tied = tie or not softmax.cutoffs
+            tied = tie if softmax.cutoffs else softmax.tie_output_projection
             projection = (embedding.projections * 3 if shared else embedding.projections)[i]
             yield table, projection if tied else softmax.projections[i], bias
 

@@ -43,6 +43,8 @@ class TransformerXLConfig(StackConfig):
       tie_embeddings: whether the output tables are the input tables.
       tie_projections: for each cluster, whether the output projection is the input one. The last
         value repeats.
+      tie_output_projection: the same without cut-offs, where d_embed differs from d_model: True in
+        the TensorFlow original, where PyTorch and Hugging Face read their `tie_projs`.
       project_same_dim: whether a cluster as wide as d_model is projected all the same
         (only where div_val > 1; a single table is projected when its width differs).
       pre_norm: whether LayerNorm stands before attention and feed-forward, not after the sums.
@@ -73,6 +75,7 @@ class TransformerXLConfig(StackConfig):
     div_val: int = 1
     tie_embeddings: bool = True
     tie_projections: tuple[bool, ...] = (False,)
+    tie_output_projection: bool = True
     project_same_dim: bool = True
     proj_init_std: float = 0.01
     num_positions: int | None = None
@@ -100,6 +103,12 @@ class TransformerXLConfig(StackConfig):
             )
         self._check_position()
         check(len(self.tie_projections) > 0, "tie_projections", "not be empty", ())
+        if not self.tie_output_projection and (self.cutoffs or self.embed_dim == self.d_model):
+            raise ValueError(
+                "tie_output_projection must be true with cutoffs, where tie_projections says it of "
+                "each cluster, and where d_embed is d_model, got False with cutoffs "
+                f"{self.cutoffs}, d_embed {self.embed_dim} and d_model {self.d_model}"
+            )
         self.check_specs()
 
     def _check_position(self) -> None:

@@ -128,7 +128,8 @@ def _of_words(shapes: Shapes, given: Mapping[str, Any]) -> dict[str, Any]:
         tie_projs=tuple(p and not own for p, own in zip(projected, owned, strict=True)),
         tie_weight=not any(re.match(r"adaptive_softmax/.*lookup_table", name) for name in shapes),
     )
-    if len(sizes) == 1:  # the input's projection serves, whatever the flag says
+    if len(sizes) == 1:  # the TensorFlow original does not read the flag
+        found["own_proj"] = "adaptive_softmax/proj" in shapes
         found["tie_projs"] = tuple(given.get("tie_projs") or (False,))
     same = [projected[i] for i, (_, width) in enumerate(tables) if split and width == d_model]
     if same:

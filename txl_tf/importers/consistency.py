@@ -60,6 +60,8 @@ def _missing(shapes: Shapes, ties: Sequence[bool] | None) -> Iterator[str]:
     yield from _absent(shapes, *(f"{scope}lookup_table" for scope in embeddings))
     if clusters == 1:
         yield from _absent(shapes, "adaptive_softmax/bias")
+        if "adaptive_softmax/proj" in shapes:
+            yield from _absent(shapes, "adaptive_embed/proj_W")
         return
     scopes = [f"adaptive_softmax/cutoff_{i}/" for i in range(clusters)]
     yield from _absent(shapes, *(f"{scope}b" for scope in scopes))

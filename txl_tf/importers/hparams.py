@@ -75,8 +75,8 @@ def known(tree: Mapping[str, Any], owner: str) -> dict[str, Any]:
 
 def of(config: TransformerXLConfig) -> dict[str, Any]:
     """The flags that make `config`; `config_from_hparams` of a format is the way back."""
-    clusters = len(config.cutoffs) + 1
     last = len(config.tie_projections) - 1
+    ties = [config.tie_projections[min(i, last)] for i in range(len(config.cutoffs) + 1)]
     return dict(
         n_token=config.vocab_size,
         n_layer=config.num_layers,
@@ -88,7 +88,7 @@ def of(config: TransformerXLConfig) -> dict[str, Any]:
         cutoffs=list(config.cutoffs),
         div_val=config.div_val,
         tie_weight=config.tie_embeddings,
-        tie_projs=[config.tie_projections[min(i, last)] for i in range(clusters)],
+        tie_projs=ties if config.cutoffs else [config.tie_output_projection],
         untie_r=config.untie_biases,
         proj_same_dim=config.project_same_dim,
         pre_lnorm=config.pre_norm,

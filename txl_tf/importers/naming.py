@@ -122,6 +122,7 @@ class _Softmax:
         self.has_clusters = self.num_tails > 0 or "crit.out_layers.1.bias" in state
 
     def add_all(self):
+        self._check_own_projection()
         for name, tensor in self.state.items():
             if not name.startswith("crit."):
                 continue
@@ -139,6 +140,17 @@ class _Softmax:
             else:
                 self._add_bias(parts[2], tensor)
 
+    def _check_own_projection(self):
+        """Without cut-offs, flags that untie the projection ask for one; ties are left out."""
+        flags = self.given.get("tie_projs")
+        table = self.state.get("word_emb.emb_projs.0")
+        is_there = self.has_clusters or "crit.out_projs.0" in self.state
+        if table is not None and flags and not flags[0] and not is_there:
+            raise ValueError(
+                f"checkpoint must hold crit.out_projs.0 beside {table.sources[0]}, as tie_projs "
+                f"{list(flags)} has it, got none"
+            )
+
     def _add(self, name, tensor):
         self.found[f"adaptive_softmax/{name}"] = tensor
 
@@ -147,13 +159,13 @@ class _Softmax:
             self._add(f"cutoff_{i}/lookup_table" if self.split else "lookup_table", tensor)
 
     def _add_projection(self, name, i, tensor):
-        flags = self.given.get("tie_projs") if self.has_clusters else None
+        flags = self.given.get("tie_projs")
         said = flags[min(i, len(flags) - 1)] if flags else None
+        if not self.has_clusters:  # of equal value is how a tied one is written for Hugging Face
+            said = said or None
         other = f"word_emb.emb_projs.{i if self.split else 0}"
-        if not self.has_clusters and other in self.state:
-            said = True  # the only way here
         if not self._is_tied(name, other, said):
-            self._add(f"cutoff_{i}/proj", _transposed(tensor))
+            self._add(f"cutoff_{i}/proj" if self.has_clusters else "proj", _transposed(tensor))
 
     def _is_tied(self, name, other, said):
         """Whether a tensor is an alias of `other`: by what flags say, else by its values."""
@@ -162,10 +174,9 @@ class _Softmax:
             return False
         same = np.array_equal(self.state[name].value, table.value)
         if said and not same:
-            why = "" if self.has_clusters else " (no model here has its own without cut-offs)"
             raise ValueError(
                 f"{self.state[name].sources[0]} must equal {table.sources[0]}, which it is tied "
-                f"to{why}, got other values"
+                "to, got other values"
             )
         return same
 
@@ -248,8 +259,8 @@ def to_state(values: Mapping[str, np.ndarray], num_clusters: int) -> dict[str, n
     if not split and num_clusters > 1:  # one bias over the whole vocabulary
         biases = [state.pop(f"crit.out_layers.{i}.bias") for i in range(num_clusters)]
         state["crit.out_layers.0.bias"] = np.concatenate(biases)
-    if num_clusters == 1 and "word_emb.emb_projs.0" in state:  # not tied there, but of equal value
-        state["crit.out_projs.0"] = state["word_emb.emb_projs.0"]
+    if num_clusters == 1 and "word_emb.emb_projs.0" in state:  # where tied, of equal value
+        state.setdefault("crit.out_projs.0", state["word_emb.emb_projs.0"])
     for i in range(num_clusters if split else 0):
         if f"word_emb.emb_projs.{i}" not in state:
             width = state[f"word_emb.emb_layers.{i}.weight"].shape[1]

@@ -45,6 +45,7 @@ def config_from_hparams(
         cutoffs=tuple(hparams["cutoffs"]),
         div_val=hparams["div_val"],
         tie_projections=tuple(hparams["tie_projs"]),
+        tie_output_projection=not hparams.get("own_proj", False),
         dropout=hparams["dropout"],
         attention_dropout=hparams["dropatt"],
         clamp_len=clamp_len if clamp_len > 0 else None,
@@ -212,6 +213,9 @@ def _add_softmax(model, found):
         _add(found, f"{scope}/lookup_table", table.shape, table)
     if not model.config.cutoffs:
         _add(found, "adaptive_softmax/bias", softmax.biases[0].shape, softmax.biases[0])
+        (projection,) = softmax.projections
+        if projection is not None:  # as in the PyTorch codes alone
+            _add(found, "adaptive_softmax/proj", projection.shape, projection)
         return
     for i, (bias, projection) in enumerate(zip(softmax.biases, softmax.projections, strict=True)):
         scope = f"adaptive_softmax/cutoff_{i}"

@@ -95,6 +95,8 @@ def cannot_say(config: TransformerXLConfig) -> list[str]:
         wrong.append("pre_norm")
     if not config.tie_embeddings:
         wrong.append("tie_embeddings off")
+    if not config.tie_output_projection:
+        wrong.append("tie_output_projection off")
     return wrong
 
 

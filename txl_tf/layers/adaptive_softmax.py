@@ -20,8 +20,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
       bias, or bias_i: [n_i].
       cluster_weight, cluster_bias: [C, e], [C], with C tail clusters.
       projection_i: [e_i, D] where not tied, unless e_i = D and (div_val = 1 or not
-        project_same_dim), which needs none. Without cut-offs the input's projection always serves,
-        as in the TensorFlow original.
+        project_same_dim), which needs none. Without cut-offs its name is projection.
       table, or table_i: the embedding's shapes, if `tie_embeddings` is False.
 
     Shapes:
@@ -35,6 +34,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
       vocab_size, d_model, d_embed, cutoffs, div_val, project_same_dim: as in `AdaptiveEmbedding`.
       tie_embeddings: whether the embedding's tables serve.
       tie_projections: for each cluster, whether its embedding projection serves. The last repeats.
+      tie_output_projection: the same without cut-offs; always so in the TensorFlow original.
       init_std: deviation of the tables' initialiser.
       proj_init_std: deviation of the projections' initialiser.
     """
@@ -50,6 +50,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         project_same_dim=True,
         tie_embeddings=True,
         tie_projections=(False,),
+        tie_output_projection=True,
         init_std=0.02,
         proj_init_std=0.01,
         **kwargs,
@@ -63,6 +64,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         self.project_same_dim = project_same_dim
         self.tie_embeddings = tie_embeddings
         self.tie_projections = tuple(tie_projections)
+        self.tie_output_projection = tie_output_projection
         self.init_std = init_std
         self.proj_init_std = proj_init_std
         self.bounds = clusters.bounds(vocab_size, self.cutoffs)
@@ -98,8 +100,10 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
     def ties_projection(self, cluster):
         """Whether the embedding's projection of `cluster` serves here too."""
+        if not self.cutoffs:
+            return self.tie_output_projection
         last = len(self.tie_projections) - 1
-        return not self.cutoffs or self.tie_projections[min(cluster, last)]
+        return self.tie_projections[min(cluster, last)]
 
     def _owns_projection(self, cluster, width):
         needless = width == self.d_model and (self.div_val == 1 or not self.project_same_dim)
@@ -181,6 +185,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             "project_same_dim",
             "tie_embeddings",
             "tie_projections",
+            "tie_output_projection",
             "init_std",
             "proj_init_std",
         )

@@ -107,6 +107,7 @@ class TransformerXL(scoring_model.ScoringModel):
             **words,
             tie_embeddings=config.tie_embeddings,
             tie_projections=config.tie_projections,
+            tie_output_projection=config.tie_output_projection,
             name="softmax",
         )
 
