@@ -171,4 +171,4 @@ def _print_all(found: list[list[Continuation]]) -> None:
 
 
 if __name__ == "__main__":
-    program.run(main)
+    program.run(main, texts=["prompt"])

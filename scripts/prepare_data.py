@@ -156,7 +156,9 @@ def _splits() -> Mapping[str, Sequence[str | text.Source]]:
 
 
 def _patterns(value: str) -> list[str]:
-    return [value] if files.exists(value) else list(filter(None, value.split(",")))
+    if files.exists(value):
+        return [value]
+    return [os.path.expanduser(part) for part in value.split(",") if part]
 
 
 def _num_workers() -> int:

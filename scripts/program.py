@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -25,15 +25,20 @@ import quiet_start
 _TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from.")
 
 
-def run(main: Callable[[list[str]], Any]) -> NoReturn:
+def run(main: Callable[[list[str]], Any], texts: Sequence[str] = ()) -> NoReturn:
     """Parses the flags, calls `main(argv)` and exits.
+
+    A path in a flag may begin with ~, the home folder, which the shell leaves as it is in --flag=~.
+    `texts` names the flags of strings that are none.
 
     A ValueError, OSError or TensorFlow error of `main` becomes one line on stderr and exit code
     1; a mistake in the flags or an `app.UsageError` becomes one line and exit code 2. Any other
     exception is a bug and keeps its traceback.
     """
     try:
-        app.run(functools.partial(_guarded, main), flags_parser=_parse_flags)
+        app.run(
+            functools.partial(_guarded, main), flags_parser=functools.partial(_parse_flags, texts)
+        )
     except SystemExit as end:
         if end.code in (None, 0):
             raise
@@ -90,7 +95,7 @@ def _num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _parse_flags(argv: list[str]) -> list[str]:
+def _parse_flags(texts: Sequence[str], argv: list[str]) -> list[str]:
     logging.get_absl_handler().setFormatter(_LogFormatter())
     logging.get_absl_handler().addFilter(_is_for_users)
     flags.DEFINE_flag(_HelpFlag())
@@ -101,11 +106,21 @@ def _parse_flags(argv: list[str]) -> list[str]:
         _exit_with_usage(re.sub(required, r"flag --\1 is required", str(error)))
     if len(arguments) > 1:
         _exit_with_usage(f"unexpected arguments: {' '.join(arguments[1:])}")
+    for name in set(flags.FLAGS) - set(texts):
+        flag = flags.FLAGS[name]
+        if (expanded := _expanded(flag.value)) != flag.value:
+            flag.value = expanded
     if tensorflow := sys.modules.get("tensorflow"):
         tensorflow.get_logger().setLevel("WARNING")  # it tells what it does inside
         with quiet_start.without_chatter():  # the first look complains of a missing CUDA
             tensorflow.config.list_physical_devices()
     return arguments
+
+
+def _expanded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_expanded(part) for part in value]
+    return os.path.expanduser(value) if isinstance(value, str) else value
 
 
 def _guarded(main: Callable[[list[str]], Any], argv: list[str]) -> Any:

@@ -17,6 +17,7 @@ version of the model that it began with.
 
 import json
 import math
+import os
 import secrets
 import sys
 from collections.abc import Iterator
@@ -106,8 +107,9 @@ def _text(argument: str) -> tuple[str, bytes]:
     """The name and the content of what is to be scored."""
     if not argument.startswith("@"):
         return "text", _utf8("text", argument.encode("utf-8", "surrogateescape"))
-    with open(argument[1:], "rb") as file:
-        return argument[1:], _utf8(argument[1:], file.read())
+    path = os.path.expanduser(argument[1:])
+    with open(path, "rb") as file:
+        return path, _utf8(path, file.read())
 
 
 def _utf8(name: str, content: bytes) -> bytes:
@@ -284,4 +286,4 @@ class Conversation:
 
 
 if __name__ == "__main__":
-    program.run(main)
+    program.run(main, texts=["score", "generate"])

@@ -28,6 +28,7 @@ from absl import app, flags, logging
 
 _DATA = flags.DEFINE_string("data_dir", None, "Folder of shards.", required=True)
 _SIZE = flags.DEFINE_integer("size", 1, "How much.")
+_TEXT = flags.DEFINE_string("text", "", "No path.")
 
 
 def main(argv):
@@ -38,7 +39,7 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    program.run(main)
+    program.run(main, texts=["text"])
 '''
 _ENVIRONMENT = os.environ | {"PYTHONPATH": f"{helpers.ROOT / 'scripts'}{os.pathsep}{helpers.ROOT}"}
 
@@ -80,6 +81,12 @@ class RunTest(parameterized.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "result\n"))
         clock = r"\d\d:\d\d:\d\d"
         self.assertRegex(done.stderr, rf"\A{clock} size=3\n{clock} warning: careful\n\Z")
+
+    def test_home(self):
+        """The shell expands ~ alone, and not in --flag=~."""
+        body = "print(_DATA.value, _TEXT.value)"
+        done = self.run_demo("--data_dir=~/a", "--text=~/b", body=body, env={"HOME": "/home/me"})
+        self.assertEqual(done.stdout, "/home/me/a ~/b\nresult\n")
 
     @parameterized.parameters(
         ([], "flag --data_dir is required; see --help"),
