@@ -132,7 +132,7 @@ class RunTest(absltest.TestCase):
         first, other = self.data("first"), self.data("other", train=OTHER)
         best = self.train(first).best_nats_per_token
         longer = "train.train_steps=6"
-        message = r"source 1 of split 'train' must stay train.txt \(.*--new_data accepts it and sta"
+        message = r"source 1 of split 'train' must stay train.txt \(.*new_data accepts it and sta"
         before = self.record()
         with self.assertRaisesRegex(ValueError, message):
             self.train(other, longer)
@@ -160,9 +160,7 @@ class RunTest(absltest.TestCase):
         first = self.data("first")
         self.train(first)
         longer = "train.train_steps=6", "eval.mem_len=2"
-        with self.assertRaisesRegex(
-            ValueError, "eval.mem_len must stay 4 in .*, got 2; --new_data"
-        ):
+        with self.assertRaisesRegex(ValueError, "eval.mem_len must stay 4 in .*, got 2; new_data"):
             self.train(first, *longer)
         with self.assertLogs(level="WARNING") as logs:
             result = self.train(first, *longer, new_data=True)

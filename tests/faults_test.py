@@ -145,7 +145,7 @@ class DataTest(FaultsTest):
                 (
                     dict(train=250, valid=60),
                     11,
-                    "tokens of split 'train' must stay 200 in .*, got 250; --new_data accepts it",
+                    "tokens of split 'train' must stay 200 in .*, got 250; new_data accepts it",
                 ),
                 (
                     dict(train=200, valid=60),

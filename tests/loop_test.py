@@ -190,7 +190,7 @@ class ResumeTest(RunTest):
         told = "\n".join(logs.output)
         self.assertIn("train.train_steps changes from 8 to 10", told)
         self.assertIn("learning rate jumps at step 8 from 0.0002 to 0.0251, as the sch", told)
-        self.assertIn("that of 10 steps; --learning_rate=0.000398 would go on with the old", told)
+        self.assertIn("that of 10 steps; learning_rate 0.000398 would go on with the old", told)
         self.assertEqual(model_dir.read_config(self.path()).train.train_steps, 10)
 
 

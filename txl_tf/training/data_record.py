@@ -201,7 +201,7 @@ def _goes_on(
     what = what if what in wanted.settings else f"{what} of split {name!r}"
     if not new_data:
         raise ValueError(
-            f"{what} must stay {before} in {model_dir}, got {after}; --new_data accepts it and "
+            f"{what} must stay {before} in {model_dir}, got {after}; new_data accepts it and "
             f"starts {_ANEW[name]} anew"
         )
     logging.warning("%s changes from %s to %s: %s start anew", what, before, after, _ANEW[name])

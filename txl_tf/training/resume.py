@@ -45,7 +45,7 @@ def warn_of_rate(old: Config, new: Config, step: int) -> None:
         peak = new.train.learning_rate * before / after if after else before
         logging.warning(
             "the learning rate jumps at step %d from %.3g to %.3g, as the schedule is now that of "
-            "%d steps; --learning_rate=%.3g would go on with the old rate",
+            "%d steps; learning_rate %.3g would go on with the old rate",
             *(step, before, after, new.train.train_steps, peak),
         )
 
