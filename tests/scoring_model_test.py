@@ -1,7 +1,12 @@
 """Ignored targets in the loss and metrics of Keras, for every model that scores targets."""
 
+import os
+import subprocess
+import sys
+
 import keras
 import numpy as np
+import pytest
 from absl.testing import absltest, parameterized
 
 import helpers
@@ -121,6 +126,41 @@ class IgnoredTargetsTest(parameterized.TestCase):
         model.compile(metrics=[Ignored(name="ignored")], run_eagerly=True)
         found = model.test_on_batch(ids, targets, return_dict=True)
         self.assertEqual(found["ignored"], (targets < 0).sum())
+
+
+_ON_REPLICAS = """
+import keras, numpy as np, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import helpers
+from txl_tf.models.transformer_xl import TransformerXL
+
+ids = helpers.draw_ids(4, 4)
+targets = ids.copy()
+targets[1:, 1:] = -1  # five real targets on the first replica, two on the second
+for strategy in (tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])):
+    with strategy.scope():
+        model = helpers.loud(TransformerXL(helpers.tiny_config(num_layers=1)))
+        model.compile(keras.optimizers.SGD(0.1), jit_compile=False)
+    loss = model.fit(ids, targets, batch_size=4, verbose=0, shuffle=False).history["loss"]
+    print(*loss, *np.ravel(tf.convert_to_tensor(model.softmax.biases[0])))
+"""
+
+
+@pytest.mark.slow
+class ReplicasTest(absltest.TestCase):
+    def test_fit_on_two_replicas_is_fit_on_one(self):
+        """Replicas have to be there from the start of a process."""
+        paths = f"{helpers.ROOT}{os.pathsep}{helpers.ROOT / 'tests'}"
+        done = subprocess.run(
+            [sys.executable, "-c", _ON_REPLICAS],
+            env=os.environ | {"PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        one, two = (np.array(line.split(), float) for line in done.stdout.splitlines())
+        np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6)
 
 
 if __name__ == "__main__":

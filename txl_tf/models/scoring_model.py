@@ -19,8 +19,9 @@ class ScoringModel(keras.Model):
     of 0. A metric whose `update_state` has no `sample_weight` cannot ignore anything by itself, and
     gets targets as they are, -1 among them.
 
-    Without a given loss, it is the mean nats of the real targets, by their sample weights, plus
-    auxiliary losses. A given loss is a mean over the real targets, as Keras does with masks.
+    Without a given loss, it is the mean nats of the real targets of all replicas, by their sample
+    weights, plus auxiliary losses. A given loss is a mean over the real targets of a replica, as
+    Keras does with masks.
     """
 
     def scores_in(self, outputs):
@@ -40,7 +41,8 @@ class ScoringModel(keras.Model):
             return super().compute_loss(x, _labels(y), masked, weights, training)
         real = target_weights(y) if weights is None else weights
         nats = tf.reduce_sum(nats_of(scores, tf.maximum(y, -1)) * real)
-        return tf.math.divide_no_nan(nats, tf.reduce_sum(real)) + self.auxiliary_loss()
+        total, replicas = _over_replicas(tf.reduce_sum(real))
+        return tf.math.divide_no_nan(nats, total) + self.auxiliary_loss() / replicas
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         compiled = self._compile_metrics
@@ -104,3 +106,15 @@ def _labels(targets):
 def _within_lengths(targets, inputs):
     """`within` the lengths that a model was called with, if any."""
     return within(targets, inputs.get("lengths") if isinstance(inputs, Mapping) else None)
+
+
+def _over_replicas(total):
+    """The sum over all replicas, by which each divides, as Keras sums gradients; and their number.
+
+    A scalar -> a scalar, a float.
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return total, 1.0
+    replicas = float(context.num_replicas_in_sync)
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, total), replicas
