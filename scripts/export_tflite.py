@@ -1,6 +1,6 @@
-"""Converts a model for devices: a .tflite file, and beside it the folder with its vocabulary.
+r"""Converts a model for devices: a .tflite file, and beside it the folder with its vocabulary.
 
-    python scripts/export_tflite.py --model_dir=RUN --output=NAME.tflite --quantize=dynamic \\
+    python scripts/export_tflite.py --model_dir=RUN --output=NAME.tflite --quantize=dynamic \
         --data_dir=DATA --split=test
 
 Writes NAME.tflite (signatures step and score, of fixed shapes, TFLite's own operators alone) and

@@ -1,4 +1,4 @@
-"""Makes a model_dir of another implementation's checkpoint.
+r"""Makes a model_dir of another implementation's checkpoint.
 
     python scripts/import_checkpoint.py --format=tf1 --checkpoint=DIR/model.ckpt-0 \
         --preset=wt103_large --vocab=DIR/cache.pkl --model_dir=RUN

@@ -1,4 +1,4 @@
-"""Turns text into shards of tokens, the vocabulary and metadata.json, for train.py and others.
+r"""Turns text into shards of tokens, the vocabulary and metadata.json, for train.py and others.
 
     python scripts/prepare_data.py --train='text/*.txt' --valid=valid.txt --tokenizer=char \
         --output_dir=DATA

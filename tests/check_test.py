@@ -10,14 +10,14 @@ import helpers
 
 _PYTHON = """#!/bin/bash
 case "$1" in
-    -c) echo 2 ;;
+    -c) echo $CHECK_HAS ;;
     -m) echo "${@:2}" >>"$CHECK_LOG"; [[ "$2 $3" != "$CHECK_FAILS"* ]] ;;
 esac
 """
 
 
 class CheckTest(parameterized.TestCase):
-    def check(self, *arguments, fails="nothing"):
+    def check(self, *arguments, fails="nothing", has="2"):
         folder = pathlib.Path(self.create_tempdir().full_path)
         python = folder / "python"
         python.write_text(_PYTHON)
@@ -25,7 +25,9 @@ class CheckTest(parameterized.TestCase):
         log = folder / "log"
         done = subprocess.run(
             [str(helpers.ROOT / "scripts/check"), *arguments],
-            env=os.environ | {"PYTHON": str(python), "CHECK_LOG": str(log), "CHECK_FAILS": fails},
+            env=os.environ
+            | {"PYTHON": str(python), "CHECK_LOG": str(log), "CHECK_FAILS": fails}
+            | {"CHECK_HAS": has},  # processors, and the tools that are missing
             cwd=folder,
             capture_output=True,
             text=True,
@@ -58,6 +60,15 @@ class CheckTest(parameterized.TestCase):
         done, asked = self.check(fails=fails)
         self.assertEqual((done.returncode, done.stderr), (1, f"check: failed: {name}\n"))
         self.assertLen(asked, 4)
+
+    def test_tools_that_are_not_installed(self):
+        """As after the plain installation of the README."""
+        done, asked = self.check(has="2 ruff mypy")
+        self.assertEqual((done.returncode, asked), (1, []))
+        self.assertRegex(
+            done.stderr,
+            "^check: error: .*python has no ruff, mypy; bash scripts/install.sh dev installs what",
+        )
 
     def test_refuses_other_arguments(self):
         done, asked = self.check("--al")

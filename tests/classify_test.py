@@ -18,6 +18,7 @@ from txl_tf.classify.scores import Scores
 from txl_tf.data import tokenizers
 from txl_tf.data.labelled_text import Text
 from txl_tf.training.skips import NonFiniteError
+from txl_tf.training.step import Metrics
 
 LABELS = ("few", "many")
 
@@ -49,6 +50,39 @@ def draw_texts(count, seed=0):
         letters = np.where(draw.random(draw.integers(20, 50)) < share, "z", "a")
         found.append(Text(f"text {number}", "".join(letters), LABELS[number % 2]))
     return found
+
+
+class ClockTest(absltest.TestCase):
+    def test_compiling_is_no_part_of_rate_and_time_left(self):
+        config = configs.override_all(
+            small(), ["train.train_steps=1000", "train.log_every=1", "train.eval_every=none"]
+        )
+        texts = draw_texts(16)
+        classifier = Classifier(config, tokenizers.ByteTokenizer())
+        run = training._Run(classifier, classifier.encode(texts), None, "")
+        durations = iter([3.65, 0.005, 0.005])
+        with absltest.mock.patch.object(training.time, "monotonic") as clock:
+            run._told = clock.return_value = 100.0
+
+            def step(*inputs):
+                clock.return_value += next(durations)
+                zero = tf.constant(0.0)
+                return Metrics(
+                    nats=tf.constant(0.5),
+                    tokens=8.0,
+                    learning_rate=zero,
+                    gradient_norm=zero,
+                    skipped=zero,
+                )
+
+            run._step = step
+            with self.assertLogs(level="INFO") as logs:
+                for _ in range(3):
+                    run.advance()
+        first, *later = [record.getMessage() for record in logs.records]
+        self.assertEqual(first, "step=1 nats=0.5000")
+        for line in later:
+            self.assertRegex(line, r"^step=\d nats=0.5000 tokens_per_s=\d+ seconds_left=5$")
 
 
 class BatchesTest(parameterized.TestCase):

@@ -1,12 +1,27 @@
 """Model FLOPs against numbers worked out by hand, and against the paper's setting."""
 
 import dataclasses
+import re
 
 from absl.testing import absltest, parameterized
 
 import flops
 import helpers
 from txl_tf import presets
+
+
+class PageTest(absltest.TestCase):
+    def test_docs_have_these_numbers(self):
+        page = (helpers.ROOT / "docs" / "performance.md").read_text()
+        table = page.partition("## On accelerators")[2]
+        rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", table, re.MULTILINE)
+        self.assertLen(rows, 6)
+        for name, *told in rows:
+            config = presets.preset(name)
+            batch_size, segment_len = config.train.batch_size, config.train.segment_len
+            token = flops.training(config.model, batch_size, segment_len)
+            step = token * batch_size * segment_len / 1e12
+            self.assertEqual(told, [f"{token / 1e9:.2f}", f"{step:.{int(step < 10)}f}"], name)
 
 
 class InferenceTest(parameterized.TestCase):

@@ -1,19 +1,23 @@
 """What README.md and docs/ say is true: commands and code run, flags, links and presets exist."""
 
+import ast
 import os
 import pathlib
 import re
 import shlex
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 from absl.testing import absltest
+from packaging import requirements
 
 import helpers
 from txl_tf import presets
 
 _PAGES = [helpers.ROOT / "README.md", *sorted((helpers.ROOT / "docs").glob("*.md"))]
+_EDGE_PAGE = helpers.ROOT / "docs" / "edge.md"
 _SENTENCE = "Once upon a time number {} of the {} went to see the sea, and saw that it was so.\n"
 # A few steps will do to see that the commands go through.
 _SHORT = {r"--train_steps=\d+": "--train_steps=4 --set=train.warmup_steps=1 --nojit"}
@@ -22,6 +26,23 @@ _SHORT = {r"--train_steps=\d+": "--train_steps=4 --set=train.warmup_steps=1 --no
 def blocks(page, language):
     """The fenced blocks of a page in one language, in order."""
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def link_distributions(site, names):
+    """Puts distributions, and what they require, into a folder."""
+    waiting, done = list(names), set()
+    while waiting:
+        name = waiting.pop()
+        if name in done:
+            continue
+        done.add(name)
+        found = metadata.distribution(name)
+        for top in {path.parts[0] for path in found.files}:
+            if top not in ("..", "__pycache__") and not (site / top).exists():
+                (site / top).symlink_to(found.locate_file(top))
+        for required in map(requirements.Requirement, found.requires or ()):
+            if required.marker is None or required.marker.evaluate({"extra": ""}):
+                waiting.append(required.name)
 
 
 class ReadmeTest(absltest.TestCase):
@@ -51,6 +72,31 @@ class ReadmeTest(absltest.TestCase):
         listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
         self.assertCountEqual(listed, presets.names())
 
+    def test_help_is_printed_as_it_is_written(self):
+        """A backslash at the end of a command's line is eaten where a docstring is not raw."""
+        for path in (helpers.ROOT / "scripts").glob("*.py"):
+            source = path.read_text()
+            self.assertIn(ast.get_docstring(ast.parse(source), clean=False), source, path.name)
+
+    def test_code_has_its_imports(self):
+        """Each block of the README stands alone; those of another page read on."""
+        folder = pathlib.Path(self.create_tempdir().full_path)
+        for page in _PAGES:
+            found = blocks(page, "python")
+            for number, code in enumerate(found if page.stem == "README" else ["".join(found)]):
+                (folder / f"{page.stem}_{number}.py").write_text(code)
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            "check",
+            "--isolated",
+            "--select=F821",
+            str(folder),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
     @pytest.mark.slow
     def test_commands_and_code_run(self):
         folder = pathlib.Path(self.create_tempdir().full_path)
@@ -79,13 +125,32 @@ class ReadmeTest(absltest.TestCase):
                 command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600
             )
             self.assertEqual(done.returncode, 0, f"{command[-1]}\n{done.stderr}")
+            return done.stdout
 
         for page in _PAGES:
             for block in blocks(page, "bash"):
                 for pattern, short in _SHORT.items():
                     block = re.sub(pattern, short, block)
                 run("bash", "-euo", "pipefail", "-c", block)
-            run("python", "-c", "\n".join(blocks(page, "python")))
+            code = "\n".join(blocks(page, "python"))
+            if page.stem == "edge":
+                self.run_on_a_device(folder, code, run)
+            else:
+                run("python", "-c", code)
+
+    def run_on_a_device(self, folder, code, run):
+        """Runs code with what the page has installed, and no more."""
+        (commands,) = (b for b in blocks(_EDGE_PAGE, "sh") if "pip install" in b)
+        named, project = re.findall(r"^pip install ([^#\n]+)", commands, re.MULTILINE)
+        self.assertEqual(project.split(), ["--no-deps", "."])
+        site = folder / "site"
+        site.mkdir()
+        (site / "txl_tf").symlink_to(helpers.ROOT / "txl_tf")
+        link_distributions(site, named.split())
+        code = f"import sys; sys.path.append({str(site)!r})\n{code}\nprint(sorted(sys.modules))"
+        loaded = run("python", "-I", "-S", "-c", code)
+        self.assertIn("'ai_edge_litert'", loaded)
+        self.assertNotIn("'tensorflow'", loaded)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,18 @@ def batching_parameters():
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("BatchingParameters"))()
 
 
+class FoldersTest(absltest.TestCase):
+    def test_the_server_finds_what_is_exported(self):
+        """All pages export to one folder, which is the server's and its model's."""
+        (mounted,) = set(re.findall(r"^EXPORTS=\$PWD/(\S+) ", PAGE, re.MULTILINE))
+        self.assertIn(f"EXPORTS=$PWD/{mounted} ", (FOLDER / "compose.yaml").read_text("utf-8"))
+        (name,) = re.findall(r'name: "(\w+)"', (FOLDER / "models.config").read_text("utf-8"))
+        pages = (helpers.ROOT / "README.md").read_text("utf-8") + PAGE
+        written = re.findall(r"export_saved_model.py .*--output_dir=(\S+)", pages)
+        self.assertLen(written, 3)
+        self.assertEqual(set(written), {f"{mounted}/{name}"})
+
+
 class SizesTest(parameterized.TestCase):
     def test_every_preset_is_listed(self):
         listed = [row[0].strip("`") for row in rows(section("Message sizes"))]

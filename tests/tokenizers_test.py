@@ -416,6 +416,11 @@ class SentencePieceTest(parameterized.TestCase):
             )
             self.assertEqual(self.piece.decode(self.piece.encode(content)), content)
 
+    def test_the_unknown_piece_is_written_as_by_other_tokenizers(self):
+        self.assertEqual(self.piece.decode([self.piece.unknown_id]), "<unk>")
+        self.assertEqual(self.piece.symbol(self.piece.unknown_id), "<unk>")
+        self.assertNotIn(self.piece.unknown_id, self.piece.encode("<unk> \u2047 \U0010ffff é"))
+
     @parameterized.parameters(
         "吾輩は猫である。名前はまだ無い。\nどこで生れたかとんと見当がつかぬ。",
         "ฉันรักภาษาไทย\nน้ำใจ",

@@ -179,7 +179,7 @@ class TrainConfig:
       rematerialize: whether a layer's activations are computed again for the gradient, in place of
         being kept: less memory, more time.
       jit: whether the step is compiled by XLA; None is where there is a GPU or a TPU. On a CPU it
-        loses (docs/performance.md).
+        mostly loses (docs/performance.md).
       steps_per_loop: steps of one call of the device, where log, validation, checkpoint and the
         run's end leave room for so many; for devices that wait for Python between steps.
       log_every, eval_every, checkpoint_every: periods; eval_every None is never.

@@ -108,6 +108,8 @@ class _Run:
         self._worse = 0  # validations since the best
         self._skips = SkippedSteps(config.train_steps, config.max_skipped_steps)
         self._untold: list[Metrics] = []
+        self._compiled: set[int] = set()  # lengths of batches
+        self._timed = 0  # steps of a compiled graph, and their tokens, since the last line
         self._tokens = 0
         self._told = time.monotonic()
 
@@ -121,8 +123,14 @@ class _Run:
         """One step, and what is due after it."""
         classifier, config = self._classifier, self._config
         batch = next(self._batches)
+        begun = time.monotonic()
         self._untold.append(self._step(*map(tf.constant, batch[:3])))
-        self._tokens += int(batch.lengths[batch.labels >= 0].sum())
+        if batch.ids.shape[1] in self._compiled:
+            self._timed += 1
+            self._tokens += int(batch.lengths[batch.labels >= 0].sum())
+        else:  # tells nothing of the steps to come
+            self._compiled.add(batch.ids.shape[1])
+            self._told += time.monotonic() - begun
         classifier.step += 1
         is_last = classifier.step == config.train_steps
         if is_last or classifier.step % config.log_every == 0:
@@ -190,15 +198,14 @@ class _Run:
             nats += [] if metrics.skipped else [metrics.nats]
         now = time.monotonic()
         seconds = now - self._told
-        logging.info(
-            "step=%d nats=%.4f tokens_per_s=%d seconds_left=%d%s",
-            step,
-            np.mean(nats) if nats else math.nan,
-            round(self._tokens / seconds),
-            round(seconds / len(self._untold) * (self._config.train_steps - step)),
-            f" skipped_steps={self._skips.skipped}" if self._skips.skipped else "",
-        )
-        self._untold, self._tokens, self._told = [], 0, now
+        rates = ""
+        if self._timed:
+            left = seconds / self._timed * (self._config.train_steps - step)
+            rates = f" tokens_per_s={self._tokens / seconds:.0f} seconds_left={left:.0f}"
+        if self._skips.skipped:
+            rates += f" skipped_steps={self._skips.skipped}"
+        logging.info("step=%d nats=%.4f%s", step, np.mean(nats) if nats else math.nan, rates)
+        self._untold, self._timed, self._tokens, self._told = [], 0, 0, now
 
     def _validate(self, valid: Encoded) -> None:
         start = time.monotonic()

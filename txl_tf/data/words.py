@@ -1,8 +1,8 @@
 """Words between white space, by NumPy: no Python object for each of them, only for each new one.
 
 Looking up each word of `str.split` in a dictionary takes most of the time of preparing text. Here
-words get a whole number each, the numbers are sorted, and equal words stand together: nearly twice
-as fast, with the same result.
+words get a whole number each, the numbers are sorted, and equal words stand together: up to 1.75
+times as fast, by the text, with the same result.
 """
 
 import re

@@ -30,6 +30,7 @@ _TRAINER: dict[str, Any] = dict(
     remove_extra_whitespaces=False,
     user_defined_symbols=["\n"],
     character_coverage=1.0,
+    unk_surface="<unk>",  # as other tokenizers write it; the library's own is " \u2047 "
     max_sentence_length=8 * _SENTENCE_CHARACTERS,
     bos_id=-1,
     eos_id=-1,
@@ -94,6 +95,12 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
     @property
     def vocab_size(self) -> int:
         return self._processor.get_piece_size()
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The library's own piece; no text is encoded as it, as bytes stand for what is rare."""
+        found = self._processor.unk_id()
+        return found if found >= 0 else None
 
     def _encoding(self, content: str, *, starts_line: bool, complete: bool) -> tokenizer.Encoding:
         """Line by line, which changes nothing, as no piece crosses a line end, but is faster."""
