@@ -14,6 +14,7 @@ import program  # first: it quiets TensorFlow, which the others import
 
 from absl import app, flags
 
+from txl_tf.progress import Progress
 from txl_tf.training import averaging
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
@@ -28,7 +29,11 @@ _STEPS = flags.DEFINE_list(
 
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
-    steps = averaging.average(_MODEL_DIR.value, _OUTPUT_DIR.value, last=_LAST.value, steps=_steps())
+    chosen = _steps()
+    with Progress("average"):
+        steps = averaging.average(
+            _MODEL_DIR.value, _OUTPUT_DIR.value, last=_LAST.value, steps=chosen
+        )
     print(json.dumps({"output_dir": _OUTPUT_DIR.value, "step": steps[-1], "averaged": steps}))
 
 

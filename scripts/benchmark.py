@@ -14,7 +14,7 @@ preset where none is given:
                          of tokens that one sees
     attention            each kind of attention against dense, by length: time, memory, growth
     growth  small        a token's time, and peak memory, against segment, memory and batch
-    data                 preparing and reading text, and whether training waits for it
+    data                 preparing and reading text, and train.py beside its bare step
     edge    tiny         a step of one row by LiteRT, float32 and dynamic int8, against the
                          SavedModel
 
@@ -55,6 +55,7 @@ import config_flags
 from benchmark_options import Options
 from txl_tf import presets
 from txl_tf.config import Config, override_all
+from txl_tf.progress import Progress
 
 
 class _Suite(NamedTuple):
@@ -112,7 +113,8 @@ def main(argv: list[str]) -> None:
     tf.get_logger().setLevel("ERROR")  # each contender traces the same functions anew
     keras.utils.set_random_seed(config.train.seed)
     logging.info("suite=%s preset=%s repeats=%d", _SUITE.value, preset, options.repeats)
-    rows = suite.run(config, options)
+    with Progress(f"suite {_SUITE.value}"):
+        rows = suite.run(config, options)
     print(_table(rows))
     told = {"suite": _SUITE.value, "preset": preset, "repeats": options.repeats}
     print(json.dumps(told | {"rows": rows}))

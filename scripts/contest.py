@@ -17,6 +17,7 @@ from peer import Peer
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import POLICIES, TrainConfig
 from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.progress import Progress
 
 OURS, THEIRS = "txl_tf", "TransfoXL"
 STEPS = 3  # that are compared
@@ -110,11 +111,13 @@ def race(
     Raises:
       ValueError: the outputs of two differ, so that their times may not be compared.
     """
-    expected = contenders[0].outputs()
-    for contender in contenders[1:]:
-        found = contender.outputs()
-        for what, values in expected.items():
-            check(f"{what} of {contender.name}", values, found[what], contender.precision)
+    with Progress("compare outputs", "contenders", len(contenders)) as progress:
+        expected = contenders[0].outputs()
+        for done, contender in enumerate(contenders[1:], 1):
+            progress.reach(done)
+            found = contender.outputs()
+            for what, values in expected.items():
+                check(f"{what} of {contender.name}", values, found[what], contender.precision)
     if options.profile:
         _trace(next(c for c in contenders if c.library == OURS), options.profile)
     precisions = {contender.precision for contender in contenders}

@@ -8,6 +8,7 @@ row; --layout=reference, which published presets have, batches as the original c
 JSON object.
 """
 
+import functools
 import json
 
 import program  # first: it quiets TensorFlow, which the others import
@@ -15,10 +16,10 @@ import program  # first: it quiets TensorFlow, which the others import
 from absl import flags, logging
 
 import model_flags
-from pace import Pace
 from txl_tf import kinds, presets
 from txl_tf.data.batches import Batches
 from txl_tf.inference import evaluate
+from txl_tf.progress import Progress
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
 _SPLIT = flags.DEFINE_string("split", "valid", "Which split of the data.")
@@ -58,25 +59,21 @@ def main(argv: list[str]) -> None:
     logging.info("step=%d %s", loaded.step, settings)
     for note in kinds.notes(loaded.model.config):
         logging.info(note)
-    found = evaluate.evaluate(
-        loaded.model,
-        batches,
-        reset_memory_at_documents=loaded.config.data.reset_memory_at_documents,
-        state=model_flags.state(),
-        jit=_JIT.value,
-        progress=_progress(),
-    )
+    with Progress("evaluate", "tokens") as progress:
+        found = evaluate.evaluate(
+            loaded.model,
+            batches,
+            reset_memory_at_documents=loaded.config.data.reset_memory_at_documents,
+            state=model_flags.state(),
+            jit=_JIT.value,
+            progress=functools.partial(_reach, progress),
+        )
     print(json.dumps(found.to_dict() | {"step": loaded.step}))
 
 
-def _progress() -> evaluate.Progress:
-    pace = Pace("tokens")
-
-    def tell(done: int, batches: int, totals: evaluate.Totals) -> None:
-        nats = f"{totals.nats_per_token:.4f}"
-        pace.tell(totals.scored, done / batches, batch=f"{done}/{batches}", nats=nats)
-
-    return tell
+def _reach(progress: Progress, done: int, batches: int, totals: evaluate.Totals) -> None:
+    nats = totals.nats / max(totals.scored, 1)
+    progress.reach(totals.scored, done / batches, batch=f"{done}/{batches}", nats=nats)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from absl import flags
 
 from txl_tf import model_dir as model_dirs
 from txl_tf.importers import departure
+from txl_tf.progress import Progress
 
 _FORMAT = flags.DEFINE_enum("format", None, list(departure.TARGETS), "For whom.", required=True)
 _MODEL_DIR = flags.DEFINE_string(
@@ -31,7 +32,8 @@ _CHECKPOINT = flags.DEFINE_enum(
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
     loaded = model_dirs.load(_MODEL_DIR.value, _CHECKPOINT.value)
-    parameters = departure.export_checkpoint(_FORMAT.value, loaded, _OUTPUT_DIR.value)
+    with Progress("export"):
+        parameters = departure.export_checkpoint(_FORMAT.value, loaded, _OUTPUT_DIR.value)
     result = {"output_dir": _OUTPUT_DIR.value, "format": _FORMAT.value}
     print(json.dumps(result | {"parameters": parameters, "step": loaded.step}))
 

@@ -18,6 +18,7 @@ from absl import flags, logging
 import model_flags
 from txl_tf.export import wire
 from txl_tf.export.saved_model import export_saved_model
+from txl_tf.progress import Progress
 
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", None, "Folder of the model's versions; its name is the model's.", required=True
@@ -32,16 +33,17 @@ model_flags.define({"segment_len": "eval.segment_len"})
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
     loaded = model_flags.load()
-    told = export_saved_model(
-        loaded.model,
-        loaded.tokenizer,
-        loaded.config,
-        _OUTPUT_DIR.value,
-        version=_VERSION.value,
-        state=model_flags.state(),
-        state_dtype=_STATE_DTYPE.value,
-        segment_len=model_flags.segment_len(loaded.config),
-    )
+    with Progress("export"):
+        told = export_saved_model(
+            loaded.model,
+            loaded.tokenizer,
+            loaded.config,
+            _OUTPUT_DIR.value,
+            version=_VERSION.value,
+            state=model_flags.state(),
+            state_dtype=_STATE_DTYPE.value,
+            segment_len=model_flags.segment_len(loaded.config),
+        )
     path = os.path.join(_OUTPUT_DIR.value, str(_VERSION.value))
     logging.info("signatures: %s", ", ".join(told["signatures"]))
     result = {"path": path, "step": loaded.step, "state_bytes_per_row": told["state_bytes_per_row"]}

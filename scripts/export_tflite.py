@@ -18,10 +18,10 @@ import program  # first: it quiets TensorFlow, which the others import
 from absl import app, flags, logging
 
 import model_flags
-from pace import Pace
 from txl_tf.data import builtin_corpus, metadata, text
 from txl_tf.export import agreement, quantization, samples, tflite
 from txl_tf.model_dir import Loaded
+from txl_tf.progress import Progress
 
 _OUTPUT = flags.DEFINE_string("output", None, "The file to write, NAME.tflite.", required=True)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 1, "Rows of a call, fixed.", lower_bound=1)
@@ -46,18 +46,21 @@ def main(argv: list[str]) -> None:
     loaded = model_flags.load()
     segment_len = model_flags.segment_len(loaded.config)
     calibration, held_out = _samples(loaded, segment_len)
-    report = tflite.export_tflite(
-        loaded.model,
-        loaded.tokenizer,
-        loaded.config,
-        _OUTPUT.value,
-        segment_len=segment_len,
-        batch_size=_BATCH_SIZE.value,
-        quantize=_QUANTIZE.value,
-        calibration=calibration,
-        held_out=held_out,
-        progress=_progress(),
-    )
+    # The converter's output is held back, and so would be lines about its progress.
+    logging.info("converting: segment_len=%d quantize=%s", segment_len, _QUANTIZE.value)
+    with Progress("compare", "tokens") as progress:
+        report = tflite.export_tflite(
+            loaded.model,
+            loaded.tokenizer,
+            loaded.config,
+            _OUTPUT.value,
+            segment_len=segment_len,
+            batch_size=_BATCH_SIZE.value,
+            quantize=_QUANTIZE.value,
+            calibration=calibration,
+            held_out=held_out,
+            progress=lambda done, tokens: progress.reach(done, done / tokens),
+        )
     logging.info("bytes=%d %s", report.bytes, report.path)
     logging.info("ops: %s", ", ".join(f"{name} {n}" for name, n in report.ops.items()))
     if report.agreement is not None:
@@ -106,15 +109,6 @@ def _builtin(loaded: Loaded, compared: int) -> samples.Sample | None:
         logging.warning("nothing is compared: the vocabulary wants --data_dir or --text")
         return None
     return dataclasses.replace(found, name="documentation of Python")
-
-
-def _progress() -> agreement.Progress:
-    pace = Pace("tokens")
-
-    def tell(done: int, tokens: int) -> None:
-        pace.tell(done, done / tokens)
-
-    return tell
 
 
 def _log(found: agreement.Agreement) -> None:

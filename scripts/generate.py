@@ -29,6 +29,7 @@ from txl_tf.data import text
 from txl_tf.fields import LONGEST
 from txl_tf.inference.generate import Continuation, Conversation, Generator
 from txl_tf.inference.sampling import Sampling
+from txl_tf.progress import Progress
 
 _PROMPT = flags.DEFINE_multi_string("prompt", [], "Text to continue. Repeatable.")
 _PROMPT_FILE = flags.DEFINE_string("prompt_file", None, "A file whose whole text is a prompt.")
@@ -77,7 +78,9 @@ def main(argv: list[str]) -> None:
     elif len(prompts) == _NUM_SAMPLES.value == 1 and _NUM_BEAMS.value is None and not _JSON.value:
         _stream(generator, *prompts)
     else:
-        _print_all(_continue(generator, prompts))
+        with Progress("generate"):
+            found = _continue(generator, prompts)
+        _print_all(found)
 
 
 def _check_flags() -> None:

@@ -22,6 +22,7 @@ import config_flags
 from txl_tf import presets
 from txl_tf.data import files
 from txl_tf.importers import conversion, formats, hparams, vocabularies
+from txl_tf.progress import Progress
 
 _FORMAT = flags.DEFINE_enum(
     "format", None, list(formats.FORMATS), "Whose checkpoint it is.", required=True
@@ -62,17 +63,18 @@ def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
     given, told_by = _given()
     tokenizer = _tokenizer()
-    imported = conversion.import_checkpoint(
-        _FORMAT.value,
-        _CHECKPOINT.value,
-        _MODEL_DIR.value,
-        given=given,
-        base=presets.preset(_PRESET.value) if _PRESET.value else None,
-        adjust=config_flags.resolve,
-        tokenizer=tokenizer,
-        verify_io=_VERIFY_IO.value,
-        tolerance=_TOLERANCE.value,
-    )
+    with Progress("import"):
+        imported = conversion.import_checkpoint(
+            _FORMAT.value,
+            _CHECKPOINT.value,
+            _MODEL_DIR.value,
+            given=given,
+            base=presets.preset(_PRESET.value) if _PRESET.value else None,
+            adjust=config_flags.resolve,
+            tokenizer=tokenizer,
+            verify_io=_VERIFY_IO.value,
+            tolerance=_TOLERANCE.value,
+        )
     logging.info("check forward pass: %.4f nats a token", imported.nats)
     if tokenizer is None:
         logging.warning("without --vocab the model reads token ids written as numbers: 17 4 9")

@@ -7,6 +7,7 @@ from typing import Any
 
 import child
 import quiet_start
+from txl_tf.progress import Progress
 
 
 def peak(work: Callable[..., object], *arguments: Any) -> int:
@@ -16,7 +17,7 @@ def peak(work: Callable[..., object], *arguments: Any) -> int:
     picklable: a function of a module, and plain values.
     """
     context = multiprocessing.get_context("spawn")  # one that is forked has what its parent has
-    with futures.ProcessPoolExecutor(1, context) as pool:
+    with Progress("peak memory"), futures.ProcessPoolExecutor(1, context) as pool:
         return pool.submit(_peak_after, work, arguments).result()
 
 

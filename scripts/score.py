@@ -22,10 +22,10 @@ import program  # first: it quiets TensorFlow, which the others import
 from absl import app, flags, logging
 
 import model_flags
-from pace import Pace
 from txl_tf.data import text
 from txl_tf.export import edge, silence
 from txl_tf.inference import score, scoring
+from txl_tf.progress import Progress
 
 _INPUT = flags.DEFINE_string("input", None, "A text file, or - for standard input.", required=True)
 _TFLITE = flags.DEFINE_string("tflite", None, "A file of export_tflite, in place of --model_dir.")
@@ -46,8 +46,8 @@ def main(argv: list[str]) -> None:
     replacing = program.advising(
         text.InvalidUtf8Error, "--invalid_utf8=replace puts U+FFFD in its place"
     )
-    with replacing, text.Reader(source) as reader:
-        scorer.progress = _progress(reader, source.size)
+    with replacing, text.Reader(source) as reader, Progress("score", "tokens") as progress:
+        scorer.progress = _reached(progress, reader, source.size)
         if _PER_LINE.value:
             scores = scorer.score_each(_lines(reader), summary=_SUMMARY.value)
         else:
@@ -94,13 +94,11 @@ def _source() -> text.Source:
     return text.Source.from_path(_INPUT.value)
 
 
-def _progress(reader: text.Reader, size: int) -> scoring.Progress:
-    pace = Pace("tokens")
+def _reached(progress: Progress, reader: text.Reader, size: int) -> scoring.Progress:
+    def reached(scored: int, encoded: int) -> None:
+        progress.reach(scored, reader.consumed / size * scored / encoded if size else None)
 
-    def tell(scored: int, encoded: int) -> None:
-        pace.tell(scored, reader.consumed / size * scored / encoded if size else None)
-
-    return tell
+    return reached
 
 
 if __name__ == "__main__":

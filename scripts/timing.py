@@ -2,10 +2,13 @@
 
 import statistics
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
+from txl_tf.progress import Progress
+
 Name = TypeVar("Name", bound=Hashable)
+Call = TypeVar("Call", bound=Callable[[], object])
 
 _LEAST = 0.2  # seconds of a turn, so that the clock's grain and a switch of contenders are small
 
@@ -29,15 +32,40 @@ def race(contenders: Mapping[Name, Callable[[], object]], repeats: int) -> dict[
     warm-up turn, and the first call of each turn do not count: that one finds caches full of what
     others left. Where a call returns `Seconds` these are its time.
     """
-    calls = {name: _calls_of_a_turn(call) for name, call in contenders.items()}
     seconds: dict[Name, list[float]] = {name: [] for name in contenders}
-    for turn in range(repeats + 1):
-        for name, call in contenders.items():
-            call()
-            found = _time(call, calls[name])
-            if turn:
-                seconds[name].append(found)
+    num_turns = (repeats + 2) * len(contenders)  # the first two warm up
+    with Progress("race", "turns", num_turns) as progress:
+        calls = {}
+        for name, call in _told(contenders, progress, 0):
+            calls[name] = _calls_of_a_turn(call)
+        for turn in range(repeats + 1):
+            for name, call in _told(contenders, progress, turn + 1):
+                call()
+                found = _time(call, calls[name])
+                if turn:
+                    seconds[name].append(found)
     return {n: Timing(statistics.median(s), min(s), max(s)) for n, s in seconds.items()}
+
+
+def take_turns(
+    contenders: Mapping[Name, Callable[[], Seconds]], repeats: int
+) -> dict[Name, Timing]:
+    """As `race` for long work that warms up and times itself: one call a turn, and all count."""
+    seconds: dict[Name, list[float]] = {name: [] for name in contenders}
+    with Progress("race", "turns", repeats * len(contenders)) as progress:
+        for turn in range(repeats):
+            for name, call in _told(contenders, progress, turn):
+                seconds[name].append(call())
+    return {n: Timing(statistics.median(s), min(s), max(s)) for n, s in seconds.items()}
+
+
+def _told(
+    contenders: Mapping[Name, Call], progress: Progress, round_: int
+) -> Iterator[tuple[Name, Call]]:
+    """The contenders of a round, each told of when its turn begins."""
+    for number, (name, call) in enumerate(contenders.items(), round_ * len(contenders)):
+        progress.reach(number, contender=str(name).replace(" ", "_"))
+        yield name, call
 
 
 def _calls_of_a_turn(call: Callable[[], object]) -> int:

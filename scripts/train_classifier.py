@@ -27,12 +27,12 @@ import keras
 from absl import app, flags
 
 import config_flags
-from pace import Pace
 from txl_tf.classify import batches, training
 from txl_tf.classify import config as configs
 from txl_tf.classify.classifier import Classifier
 from txl_tf.data import labelled_text, outputs, text
 from txl_tf.models.backbones import BACKBONES
+from txl_tf.progress import Progress
 
 _TRAIN = flags.DEFINE_string("train", None, "Labelled texts for training: a file or a folder.")
 _VALID = flags.DEFINE_string("valid", None, "Labelled texts that decide which weights are best.")
@@ -158,12 +158,12 @@ def _predict(path: str) -> None:
         texts = labelled_text.of_lines(source)
     else:
         texts = labelled_text.read_unlabelled(path)
-    pace = Pace("texts")
-    for count, (found, probabilities) in enumerate(classifier.predict(texts), 1):
-        label = max(probabilities, key=probabilities.__getitem__)
-        told = {"text": found.name, "label": label, "probabilities": probabilities}
-        print(json.dumps(told, ensure_ascii=False))
-        pace.tell(count, None)
+    with Progress("predict", "texts") as progress:
+        for count, (found, probabilities) in enumerate(classifier.predict(texts), 1):
+            label = max(probabilities, key=probabilities.__getitem__)
+            told = {"text": found.name, "label": label, "probabilities": probabilities}
+            print(json.dumps(told, ensure_ascii=False))
+            progress.reach(count)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,23 @@ from absl.testing import absltest
 import timing
 
 
+class TurnsTest(absltest.TestCase):
+    def test_one_call_a_turn(self):
+        told = {"step": iter([3.0, 1.0, 2.0]), "program": iter([4.0, 6.0, 8.0])}
+        called = []
+
+        def contender(name):
+            def call():
+                called.append(name)
+                return timing.Seconds(next(told[name]))
+
+            return call
+
+        found = timing.take_turns({name: contender(name) for name in told}, 3)
+        self.assertEqual(found, {"step": (2.0, 1.0, 3.0), "program": (6.0, 4.0, 8.0)})
+        self.assertEqual(called, ["step", "program"] * 3)
+
+
 class RaceTest(absltest.TestCase):
     def race(self, durations, repeats):
         """Races contenders on a clock that only they move; who was called, in order."""

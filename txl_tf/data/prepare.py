@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from txl_tf import fields, visible_log
-from txl_tf.data import files, metadata, outputs, parallel, passes, progress, text, tokenizers
+from txl_tf.data import files, metadata, outputs, parallel, passes, text, tokenizers
 from txl_tf.data.recipe import Recipe
+from txl_tf.progress import Progress
 
 _WORTH_WORKERS = 1 << 23  # bytes of text; for less, starting processes takes longer than they save
 SPLITS = ("train", "valid", "test")
@@ -229,12 +230,19 @@ class _Job:
     def _pieces(self, name: str, splits: Sequence[str]) -> Iterator[text.Piece]:
         """The pieces of all texts of some splits; a text has to be the same in each pass."""
         sources = [(split, i, s) for split in splits for i, s in enumerate(self.splits[split])]
-        meter = progress.Progress(f"{name}:{'+'.join(splits)}", sum(s.size for *_, s in sources))
+        total = sum(source.size for *_, source in sources) / 1e6
+        with Progress(f"{name}:{'+'.join(splits)}", "mb", total or None) as progress:
+            yield from self._read(sources, progress)
+
+    def _read(
+        self, sources: Sequence[tuple[str, int, text.Source]], progress: Progress
+    ) -> Iterator[text.Piece]:
+        before = 0
         for split, index, source in sources:
-            before = meter.done
             with text.Reader(source) as reader:
                 for piece in reader.pieces():
                     yield piece
-                    meter.reach(before + reader.consumed)
+                    progress.reach((before + reader.consumed) / 1e6)
+            before += reader.consumed
             if self.hashes.setdefault((split, index), reader.sha256) != reader.sha256:
                 raise ValueError(f"{source.name} must not change while it is read, but it did")

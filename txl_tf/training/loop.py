@@ -18,6 +18,7 @@ from txl_tf.inference.evaluate import Evaluation
 from txl_tf.memory_estimate import memory_estimate
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.ids import check_ids
+from txl_tf.progress import Progress
 from txl_tf.training import (
     data_record,
     devices,
@@ -288,9 +289,12 @@ class _Run:
 
     def _validate(self, step: int) -> None:
         """Evaluates, and keeps the weights if they are the best so far."""
-        valid = self._validator.evaluate(
-            self._data.valid, max_batches=self._config.train.eval_batches
-        )
+        with Progress("validate", "batches") as progress:
+            valid = self._validator.evaluate(
+                self._data.valid,
+                max_batches=self._config.train.eval_batches,
+                progress=lambda done, batches, _: progress.reach(done, done / batches),
+            )
         self._watch.tell_validation(step, valid)
         if self._distribution.is_chief and valid.nats_per_token < self._checkpoints.best_nats:
             self._checkpoints.save_best(valid.nats_per_token)
