@@ -1,11 +1,10 @@
-"""The data suite: how fast text is prepared and read, and whether training has to wait for it.
+"""The data suite: how fast text is prepared and read, and what train.py reaches of its bare step.
 
     prepare   text to shards by each tokenizer, one worker and two: MB/s. SentencePiece's pieces are
               learnt before; the others count their symbols each time
     read      the batches of prepared bytes: tokens/s, times_faster than training
-    train     a step on one batch, and on batches as they are read: tokens/s
-    wait      the share of such a step that passes until its batch is there: percent, over all
-              steps, and of the single step that waited most and least
+    train     a bare step on one batch, and train.py as users run it, by its own log: tokens/s;
+              times_faster is the part of the bare step's speed that the program reaches
     words     with a peer that has sacremoses too: Hugging Face's TransfoXLTokenizer counts and
               encodes words, against our preparation, which also writes and sums up files: MB/s
 

@@ -1,8 +1,16 @@
-"""The rows of the data suite about reading, and training that reads; see benchmark_data.py."""
+"""The rows of the data suite about reading, and train.py beside its step; see benchmark_data.py."""
 
 import dataclasses
+import functools
 import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -12,36 +20,42 @@ import tensorflow as tf
 import benchmark_growth
 import timing
 from peak import peak
+from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
+from txl_tf.data import prefetch, tokenizers
 from txl_tf.data.batches import Batch, Batches
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import devices, optimizer, step
+from txl_tf.training import devices, metrics_file, optimizer, step
 
 _READS = 64  # batches of a call
+_STEPS = 60  # of a run of train.py, and of a call of its bare step
+_LOGGED = 20  # steps a line of metrics.jsonl
+_PROGRAM = str(pathlib.Path(__file__).with_name("train.py"))
 
 
 def rows(config: Config, content: str, data_dir: str, repeats: int) -> list[dict[str, Any]]:
-    """Those of reading, training and waiting; `data_dir` has the bytes of `content`."""
-    train = config.train
+    """Those of reading and training; `data_dir` has the bytes of `content`."""
     reader = reader_of(config, data_dir)
     check_rows(reader, content)
-    work = _Training(config, reader)
-    times = timing.race({"read": work.read, "train": work.train, "fed": work.fed}, repeats)
-    tokens = train.batch_size * train.segment_len
-    read = row("read", "byte", 1, "tokens/s", _READS * tokens, times["read"])
-    read["peak_mb"] = peak(read_all, config, data_dir) / 1e6
-    read["times_faster"] = read["rate"] * times["train"].median / tokens
-    still = row("train", "one batch", 1, "tokens/s", tokens, times["train"])
-    fed = row("train", "batches read", 1, "tokens/s", tokens, times["fed"])
-    fed["times_faster"] = times["train"].median / times["fed"].median
-    shares = 100 * work.waited / work.taken
-    wait = still | {"work": "wait", "of": "batches read", "unit": "percent", "times_faster": None}
-    wait |= {
-        "rate": float(100 * work.waited.sum() / work.taken.sum()),
-        "slowest": float(shares.max()),
-        "fastest": float(shares.min()),
+    model = dataclasses.replace(config.model, vocab_size=reader.metadata.vocab_size)
+    config = dataclasses.replace(config, model=model, train=_short(config))
+    with prefetch.prefetched(reader.arrays()) as batches:
+        reading = timing.race({"read": functools.partial(_read, batches)}, repeats)["read"]
+    bare = _Step(config, next(reader.arrays()))
+    contenders: dict[str, Callable[[], timing.Seconds]] = {
+        "one batch": bare,
+        "train.py": functools.partial(run_program, config, data_dir),
     }
-    return [read, still, fed, wait]
+    times = timing.take_turns(contenders, repeats)
+    tokens = config.train.batch_size * config.train.segment_len
+    found = [row("read", "byte", 1, "tokens/s", _READS * tokens, reading)]
+    found[0]["peak_mb"] = peak(read_all, config, data_dir) / 1e6
+    found[0]["times_faster"] = found[0]["rate"] * times["one batch"].median / tokens
+    for who, seconds in times.items():
+        trained = row("train", who, 1, "tokens/s", tokens, seconds)
+        trained["times_faster"] = times["one batch"].median / seconds.median
+        found.append(trained)
+    return found
 
 
 def reader_of(config: Config, data_dir: str) -> Batches:
@@ -58,54 +72,23 @@ def check_rows(reader: Batches, content: str) -> None:
         raise ValueError("row 0 must read the text from its beginning, which it does not")
 
 
-class _Training:
-    """The works of reading and of training; each call of a step ends when it is done.
+def run_program(config: Config, data_dir: str) -> timing.Seconds:
+    """Runs train.py from new weights; returns seconds a step by its own log, without the first.
 
-    Attributes:
-      waited, taken: [calls of fed] seconds, until a batch was there and in all.
+    Raises:
+      ValueError: it fails; has the last line of its log.
     """
-
-    def __init__(self, config: Config, reader: Batches) -> None:
-        keras.utils.set_random_seed(config.train.seed)
-        model = dataclasses.replace(config.model, vocab_size=reader.metadata.vocab_size)
-        self._config = dataclasses.replace(config, model=model)
-        policy = benchmark_growth.policy(config.train.precision)
-        self._model = TransformerXL(model, dtype=policy)
-        adam = optimizer.make_optimizer(config.train)
-        adam.build(self._model.trainable_variables)
-        one_device = devices.make("one_device")
-        self._step = step.make_train_step(self._model, adam, one_device, self._config)
-        self._memory = self._model.initial_mems(config.train.batch_size)
-        self._batches, self._others = reader.arrays(), reader.arrays()
-        self._batch = next(self._batches)
-        self._seconds: list[tuple[float, float]] = []
-
-    def read(self) -> None:
-        for _ in range(_READS):
-            next(self._others)
-
-    def train(self) -> None:
-        self._advance(self._batch)
-
-    def fed(self) -> None:
-        start = time.perf_counter()
-        batch = next(self._batches)
-        there = time.perf_counter()
-        self._advance(batch)
-        self._seconds.append((there - start, time.perf_counter() - start))
-
-    def _advance(self, batch: Batch) -> None:
-        metrics, self._memory = self._step(Batch(*map(tf.constant, batch)), self._memory)
-        if metrics.skipped.numpy():  # waits until it is done
-            raise ValueError("the loss of a step must be a number, got none")
-
-    @property
-    def waited(self) -> np.ndarray:
-        return np.array([waited for waited, _ in self._seconds])
-
-    @property
-    def taken(self) -> np.ndarray:
-        return np.array([taken for _, taken in self._seconds])
+    with tempfile.TemporaryDirectory() as model_dir:
+        model_dirs.describe(model_dir, config, tokenizers.load(data_dir))
+        command = [sys.executable, _PROGRAM, f"--data_dir={data_dir}", f"--model_dir={model_dir}"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise ValueError(f"train.py must end well, got: {done.stderr.splitlines()[-1]}")
+        with open(os.path.join(model_dir, metrics_file.FILE_NAME)) as file:
+            lines = [line for line in map(json.loads, file) if "tokens_per_s" in line]
+    tokens = config.train.batch_size * config.train.segment_len
+    seconds = sum(line["steps"] * tokens / line["tokens_per_s"] for line in lines)
+    return timing.Seconds(seconds / sum(line["steps"] for line in lines))
 
 
 def read_all(config: Config, data_dir: str) -> None:
@@ -129,3 +112,49 @@ def row(
         "times_faster": 1.0,
         "peak_mb": None,
     }
+
+
+def _short(config: Config) -> Any:
+    """The train section of a run of _STEPS steps that does nothing but train."""
+    return dataclasses.replace(
+        config.train,
+        train_steps=_STEPS,
+        warmup_steps=0,
+        log_every=_LOGGED,
+        checkpoint_every=_STEPS,
+        eval_every=None,
+        stop_after_evals=None,
+        sample_length=0,
+    )
+
+
+def _read(batches: Iterator[Batch]) -> None:
+    for _ in range(_READS):
+        next(batches)
+
+
+class _Step:
+    """The bare step of training, on one batch again and again; a call returns seconds a step."""
+
+    def __init__(self, config: Config, batch: Batch) -> None:
+        keras.utils.set_random_seed(config.train.seed)
+        policy = benchmark_growth.policy(config.train.precision)
+        self._model = TransformerXL(config.model, dtype=policy)
+        adam = optimizer.make_optimizer(config.train)
+        adam.build(self._model.trainable_variables)
+        one_device = devices.make("one_device")
+        self._step = step.make_train_step(self._model, adam, one_device, config)
+        self._memory = self._model.initial_mems(config.train.batch_size)
+        self._batch = Batch(*map(tf.constant, batch))
+        self._advance()  # compiles
+
+    def __call__(self) -> timing.Seconds:
+        start = time.perf_counter()
+        for _ in range(_STEPS):
+            self._advance()
+        return timing.Seconds((time.perf_counter() - start) / _STEPS)
+
+    def _advance(self) -> None:
+        metrics, self._memory = self._step(self._batch, self._memory)
+        if metrics.skipped.numpy():  # waits until it is done
+            raise ValueError("the loss of a step must be a number, got none")
