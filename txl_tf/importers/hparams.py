@@ -1,9 +1,9 @@
 """Flags of the originals, by their names there: read from JSON, and told of a config of ours."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from txl_tf import fields
 from txl_tf.config import TransformerXLConfig
 from txl_tf.data import files
 
@@ -44,10 +44,7 @@ def read(path: str) -> dict[str, Any]:
     Raises:
       ValueError: the file is no such JSON, or a flag is of the wrong kind; names both.
     """
-    try:
-        tree = json.loads(files.read_text(path))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} must be JSON, got {error}") from error
+    tree = fields.parse_json(files.read_text(path), path)
     if not isinstance(tree, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(tree).__name__}")
     if isinstance(tree.get("hparams"), dict):
