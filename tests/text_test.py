@@ -61,6 +61,12 @@ class FindTest(absltest.TestCase):
             with self.assertRaisesRegex(ValueError, message):
                 self.find(*patterns)
 
+    def test_unknown_file_systems(self):
+        for path in ("https://example.org/a.txt", "s3://bucket/*.txt", "ftp://x/**/a"):
+            message = rf"path must be local or begin with one of .*gs://.*, got {path[:8]}"
+            with self.assertRaisesRegex(ValueError, message):
+                text.find([path])
+
 
 class ReaderTest(parameterized.TestCase):
     def test_gzip_by_its_magic_number(self):

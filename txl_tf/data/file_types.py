@@ -47,6 +47,7 @@ _OTHERS = {
     "an MP4 file": rb"\0{3}.ftyp",
     "an executable program": rb"\x7fELF|[\xce\xcf]\xfa\xed\xfe|\0asm|MZ.{0,60}\0\0",
 }
+_ANY = re.compile(b"|".join([*_PACKED.values(), *_OTHERS.values()]), re.DOTALL)  # is fast
 _MARKS = {  # byte-order marks; the longer ones first, as they begin with the shorter
     "UTF-32LE": codecs.BOM_UTF32_LE,
     "UTF-32BE": codecs.BOM_UTF32_BE,
@@ -70,10 +71,11 @@ def of(head: bytes) -> FileType | None:
     Args:
       head: its first bytes, some hundred or more.
     """
-    for advice, patterns in ((UNPACK, _PACKED), ("give its text instead", _OTHERS)):
-        for name, pattern in patterns.items():
-            if re.match(pattern, head, re.DOTALL):
-                return FileType(name, advice)
+    if _ANY.match(head):
+        for advice, patterns in ((UNPACK, _PACKED), ("give its text instead", _OTHERS)):
+            for name, pattern in patterns.items():
+                if re.match(pattern, head, re.DOTALL):
+                    return FileType(name, advice)
     for encoding, mark in _MARKS.items():
         if head.startswith(mark) and _decodes(head, encoding):
             return FileType(encoding, _convert(encoding.rstrip("BLE")))
