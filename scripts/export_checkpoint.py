@@ -16,6 +16,7 @@ import program  # first: it quiets TensorFlow, which the others import
 from absl import flags
 
 from txl_tf import model_dir as model_dirs
+from txl_tf.data import outputs
 from txl_tf.importers import departure
 from txl_tf.progress import Progress
 
@@ -31,6 +32,7 @@ _CHECKPOINT = flags.DEFINE_enum(
 
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
+    outputs.checked("output_dir", _OUTPUT_DIR.value)
     loaded = model_dirs.load(_MODEL_DIR.value, _CHECKPOINT.value)
     with Progress("export"):
         parameters = departure.export_checkpoint(_FORMAT.value, loaded, _OUTPUT_DIR.value)

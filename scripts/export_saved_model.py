@@ -16,8 +16,9 @@ import program  # first: it quiets TensorFlow, which the others import
 from absl import flags, logging
 
 import model_flags
+from txl_tf.data import outputs
 from txl_tf.export import wire
-from txl_tf.export.saved_model import export_saved_model
+from txl_tf.export.saved_model import check_version, export_saved_model
 from txl_tf.progress import Progress
 
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -32,6 +33,8 @@ model_flags.define({"segment_len": "eval.segment_len"})
 
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
+    path = os.path.join(_OUTPUT_DIR.value, str(_VERSION.value))
+    outputs.checked("output_dir", path, check_version)  # before a model is loaded
     loaded = model_flags.load()
     with Progress("export"):
         told = export_saved_model(
@@ -44,7 +47,6 @@ def main(argv: list[str]) -> None:
             state_dtype=_STATE_DTYPE.value,
             segment_len=model_flags.segment_len(loaded.config),
         )
-    path = os.path.join(_OUTPUT_DIR.value, str(_VERSION.value))
     logging.info("signatures: %s", ", ".join(told["signatures"]))
     result = {"path": path, "step": loaded.step, "state_bytes_per_row": told["state_bytes_per_row"]}
     print(json.dumps(result))

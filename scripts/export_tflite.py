@@ -18,7 +18,7 @@ import program  # first: it quiets TensorFlow, which the others import
 from absl import app, flags, logging
 
 import model_flags
-from txl_tf.data import builtin_corpus, metadata, text
+from txl_tf.data import builtin_corpus, metadata, outputs, text
 from txl_tf.export import agreement, quantization, samples, tflite
 from txl_tf.model_dir import Loaded
 from txl_tf.progress import Progress
@@ -42,6 +42,7 @@ def main(argv: list[str]) -> None:
     model_flags.refuse("a device computes in float32", "precision")
     model_flags.refuse("a device's state is keys and values", "state")
     _check_text_flags()
+    outputs.checked("output", _OUTPUT.value, tflite.check_new, any_name=True)
     program.log_devices()
     loaded = model_flags.load()
     segment_len = model_flags.segment_len(loaded.config)

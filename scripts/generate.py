@@ -16,7 +16,6 @@ go on, "/reset" makes it forget. Prompts come before the first turn.
 import dataclasses
 import json
 import secrets
-import sys
 import time
 
 import program  # first: it quiets TensorFlow, which the others import
@@ -60,7 +59,6 @@ model_flags.define({"segment_len": "eval.segment_len"})
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
     _check_flags()
-    turns.use_utf8(sys.stdout)
     prompts = _prompts()
     sampling = Sampling(temperature=_TEMPERATURE.value, top_k=_TOP_K.value, top_p=_TOP_P.value)
     program.log_devices()

@@ -13,14 +13,23 @@ import functools
 import logging as python_logging
 import os
 import re
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
 import quiet_start
+import streams
+
+streams.open_closed()  # before anything else is opened
+
+_TERMINATED = 128 + signal.SIGTERM  # as shells say it
+_GRACE_SECONDS = 20
 
 _TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from.")
 
@@ -32,9 +41,10 @@ def run(main: Callable[[list[str]], Any], texts: Sequence[str] = ()) -> NoReturn
     `texts` names the flags of strings that are none.
 
     A ValueError, OSError or TensorFlow error of `main` becomes one line on stderr and exit code
-    1; a mistake in the flags or an `app.UsageError` becomes one line and exit code 2. Any other
-    exception is a bug and keeps its traceback.
+    1; a mistake in the flags or an `app.UsageError` becomes one line and exit code 2; Ctrl-C one
+    line and 130, SIGTERM one line and 143. Any other exception is a bug and keeps its traceback.
     """
+    streams.use_utf8(sys.stdout, "backslashreplace")
     try:
         app.run(
             functools.partial(_guarded, main), flags_parser=functools.partial(_parse_flags, texts)
@@ -126,6 +136,8 @@ def _expanded(value: Any) -> Any:
 def _guarded(main: Callable[[list[str]], Any], argv: list[str]) -> Any:
     """Calls `main`; turns what users can cause into one line and an exit code."""
     try:
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _terminate)
         result = main(argv)
         sys.stdout.flush()  # a closed pipe shows here, not after the end
         return result
@@ -133,6 +145,8 @@ def _guarded(main: Callable[[list[str]], Any], argv: list[str]) -> Any:
         _exit_with_usage(str(error))
     except KeyboardInterrupt:
         _exit(130, "interrupted")
+    except _Terminated:
+        _exit(_TERMINATED, "terminated")
     except BrokenPipeError:  # the reader of our results has seen enough, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
@@ -140,6 +154,24 @@ def _guarded(main: Callable[[list[str]], Any], argv: list[str]) -> Any:
         if _TRACEBACK.value:
             raise
         _exit(1, f"error: {describe(error)}")
+
+
+class _Terminated(BaseException):
+    """SIGTERM came: what is half done is cleared up on the way out."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """Raises `_Terminated`; if that gets lost or takes too long, or at a second one, all ends."""
+
+    def give_up() -> None:
+        print(f"{_name()}: terminated", file=sys.stderr)
+        _leave(_TERMINATED)
+
+    timer = threading.Timer(_GRACE_SECONDS, give_up)
+    timer.daemon = True
+    timer.start()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise _Terminated
 
 
 def _expected_errors() -> tuple[type[Exception], ...]:
@@ -161,7 +193,7 @@ def describe(error: Exception) -> str:
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     if lines and lines[0] == "in user code:":  # a traceback of a tf.function: the cause ends it
         return re.sub(r"^\w+(Error|Exception): ", "", lines[-1])
-    wrapping = ("Exception encountered when", "Graph execution error", "Detected at node", "File ")
+    wrapping = ("Exception encountered when", "Graph execution error", "Detected at node", 'File "')
     frames = ("<stack traces", "Stack trace for op", "(0) ", "(1) ", "Original stack trace")
     telling = [line for line in lines if not line.startswith((*wrapping, *frames))]
     return telling[0] if telling else type(error).__name__

@@ -19,7 +19,6 @@ import json
 import math
 import os
 import secrets
-import sys
 from collections.abc import Iterator
 
 import program
@@ -61,7 +60,6 @@ _NO_CHARACTER = "\U0010ffff"  # never in text: one token of it stands for what i
 def main(argv: list[str]) -> None:
     del argv  # program.run refuses arguments that are no flags
     _check_flags()
-    turns.use_utf8(sys.stdout)
     server = serving_transport.connect(
         _SERVER.value, _MODEL.value, version=_VERSION.value, timeout=_TIMEOUT.value
     )

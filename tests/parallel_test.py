@@ -1,11 +1,15 @@
 """Work by several processes: in order, lazily, and with errors that come through."""
 
 import os
+import pathlib
 import signal
+import subprocess
 import sys
+import time
 
 from absl.testing import absltest, parameterized
 
+import helpers
 from txl_tf.data import parallel
 
 
@@ -29,6 +33,29 @@ def loaded_tensorflow(x):
     import txl_tf.data.prepare  # noqa: F401
 
     return "tensorflow" in sys.modules
+
+
+_PARENT = """
+import multiprocessing
+import time
+
+multiprocessing.current_process().name = "prepare_data"  # so that txl_tf leaves TensorFlow be
+
+from txl_tf.data import parallel
+
+
+if __name__ == "__main__":
+    for _ in parallel.ordered_map(time.sleep, [0, 600, 600, 600], 2):
+        print("working", flush=True)
+"""
+
+
+def is_alive(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class OrderedMapTest(parameterized.TestCase):
@@ -63,6 +90,28 @@ class OrderedMapTest(parameterized.TestCase):
     def test_killed_worker(self):
         with self.assertRaisesRegex(OSError, "a worker process was killed"):
             list(parallel.ordered_map(die, range(5), 2))
+
+    def test_workers_end_with_their_parent(self):
+        script = helpers.temp_dir(self) / "parent.py"
+        script.write_text(_PARENT)
+        with subprocess.Popen(
+            [sys.executable, script],
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(helpers.ROOT)},
+            text=True,
+        ) as parent:
+            parent.stdout.readline()
+            children = pathlib.Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+            if not children.exists():
+                self.skipTest("needs a list of child processes, which this system has not")
+            workers = [int(process) for process in children.read_text().split()]
+            parent.kill()
+        self.assertNotEmpty(workers)
+        for _ in range(600):
+            if not any(map(is_alive, workers)):
+                return
+            time.sleep(0.1)
+        self.fail("a worker outlives its parent")
 
     def test_workers_do_not_load_tensorflow(self):
         self.assertEqual(list(parallel.ordered_map(loaded_tensorflow, range(4), 2)), [False] * 4)

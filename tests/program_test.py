@@ -139,6 +139,64 @@ class RunTest(parameterized.TestCase):
         self.assertEqual(process.returncode, 130)
         self.assertEqual(stderr.splitlines()[2:], ["demo: interrupted"])
 
+    def test_sigterm_is_one_line_and_clears_up(self):
+        body = (
+            "import contextlib\n"
+            "    with contextlib.ExitStack() as stack:\n"
+            "        stack.callback(print, 'cleared', flush=True)\n"
+            "        print('ready', flush=True); time.sleep(60)"
+        )
+        command = self.command("--data_dir=x", body=body)
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with subprocess.Popen(command, env=_ENVIRONMENT, **pipes) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.terminate()
+            stdout, stderr = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, stdout), (143, "cleared\n"))
+        self.assertEqual(stderr.splitlines()[2:], ["demo: terminated"])
+
+    def test_sigterm_ends_what_does_not_end(self):
+        body = (
+            "program._GRACE_SECONDS = 0.1\n"
+            "    try:\n"
+            "        print('ready', flush=True); time.sleep(60)\n"
+            "    except BaseException: time.sleep(60)"
+        )
+        command = self.command("--data_dir=x", body=body)
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with subprocess.Popen(command, env=_ENVIRONMENT, **pipes) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.terminate()
+            _, stderr = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143)
+        self.assertEqual(stderr.splitlines()[2:], ["demo: terminated"])
+
+    def test_closed_streams_are_the_null_device(self):
+        body = (
+            "number = open(sys.argv[0]).fileno()\n"
+            "    logging.info('read %r from %d', sys.stdin.read(), number)"
+        )
+        command = ["sh", "-c", 'exec "$@" <&- >&-', "sh", *self.command("--data_dir=x", body=body)]
+        done = subprocess.run(
+            command, env=_ENVIRONMENT, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr.splitlines()[-1], r"read '' from ([3-9]|\d\d)$")
+        command[2] = 'exec "$@" 2>&-'
+        done = subprocess.run(
+            command, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=60
+        )
+        self.assertEqual((done.returncode, done.stdout), (0, b"result\n"))
+
+    def test_stdout_takes_every_letter_whatever_the_locale(self):
+        done = subprocess.run(
+            self.command("--data_dir=x", body=r"print('é日\udcff')"),
+            env=_ENVIRONMENT | {"PYTHONIOENCODING": "ascii"},
+            capture_output=True,
+            timeout=60,
+        )
+        self.assertEqual(done.stdout.decode(), "é日\\udcff\nresult\n", done.stderr)
+
     def test_a_closed_pipe_is_quiet(self):
         body = "[print(i) for i in range(100_000)]"
         command = self.command("--data_dir=x", body=body)
@@ -198,6 +256,10 @@ class DescribeTest(absltest.TestCase):
         self.assertEqual(
             self.line(lambda: os.stat("/nowhere/x")), "/nowhere/x: No such file or directory"
         )
+
+    def test_a_scheme(self):
+        line = self.line(lambda: tf.io.gfile.exists("s3://bucket/x"))
+        self.assertStartsWith(line, "File system scheme 's3' not implemented")
 
     def test_values_refused_while_tracing(self):
         @tf.function

@@ -2,7 +2,9 @@
 
 import collections
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures import process
@@ -62,8 +64,17 @@ def _keep_freed_memory() -> None:
 def _start(task: Callable[[Any], Any]) -> None:
     global _task
     _task = task
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+
+
+def _end_with_parent() -> None:
+    """Ends this worker when its parent is gone, killed for example, and can end it no more."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(item: Any) -> Any:

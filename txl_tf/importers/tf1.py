@@ -40,8 +40,9 @@ def read(checkpoint: str) -> tensors.Source:
     Raises:
       ValueError: there is no such checkpoint, it is cut, or it holds no Transformer-XL.
     """
+    files.check_plain("checkpoint", checkpoint)
     prefix = checkpoint
-    if tf.io.gfile.isdir(checkpoint):
+    if files.is_folder(checkpoint):
         prefix = tf.train.latest_checkpoint(checkpoint)
         if prefix is None:
             raise ValueError(f"checkpoint must hold a file named checkpoint, got {checkpoint}")
