@@ -60,10 +60,10 @@ def run(main: Callable[[list[str]], Any], texts: Sequence[str] = ()) -> NoReturn
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends the process after a failure, whose traceback may still hold a reader of tf.data.
+    """Ends the process after a failure without waiting for its threads.
 
-    Taken apart while Python shuts down, such a reader waits forever for a thread of its own, which
-    waits for Python.
+    A traceback keeps alive what was at work, and Python would wait for its threads: those of a
+    collective operation, for example, which wait for a worker that will not come.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed, or its reader is gone

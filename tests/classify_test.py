@@ -12,6 +12,7 @@ from absl.testing import absltest, parameterized
 import helpers
 from txl_tf import config as configs
 from txl_tf.classify import batches, training
+from txl_tf.classify import config as classify_config
 from txl_tf.classify.classifier import Classifier
 from txl_tf.classify.config import ClassifierConfig, TextConfig, start
 from txl_tf.classify.scores import Scores
@@ -83,6 +84,13 @@ class ClockTest(absltest.TestCase):
         self.assertEqual(first, "step=1 nats=0.5000")
         for line in later:
             self.assertRegex(line, r"^step=\d nats=0.5000 tokens_per_s=\d+ seconds_left=5$")
+
+
+class PageTest(absltest.TestCase):
+    def test_it_names_the_settings_that_classifiers_refuse(self):
+        page = (helpers.ROOT / "docs" / "classification.md").read_text()
+        for name in classify_config._UNUSED:
+            self.assertIn(f"`{name}`", page)
 
 
 class BatchesTest(parameterized.TestCase):

@@ -65,7 +65,7 @@ class RunTest(parameterized.TestCase):
         )
 
     def test_a_failure_waits_for_no_thread(self):
-        """As a reader of tf.data has them: it kept one failed training in six from ending."""
+        """Whoever they belong to: Python itself would wait for them."""
         body = (
             "import threading\n"
             "    threading.Thread(target=time.sleep, args=(1e4,)).start()\n"

@@ -115,7 +115,8 @@ class Batches:
             model.fit(batches.for_fit(), steps_per_epoch=batches.steps_per_epoch, epochs=3)
             model.evaluate(batches.for_fit(), steps=batches.steps_per_epoch)
 
-        Keras hands no memory on: it reads each segment by itself. `txl_tf.train` does.
+        Keras hands no memory on: it reads each segment by itself. `txl_tf.train` does. Keras also
+        reads generators by tf.data, after which small steps take more time (see `prefetch`).
         """
         return ((batch.ids, batch.targets) for batch in self.arrays())
 
