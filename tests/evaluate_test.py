@@ -7,6 +7,7 @@ import numpy as np
 from absl.testing import absltest, parameterized
 
 import helpers
+import rounding
 import stream_data
 from txl_tf.data.batches import Batches
 from txl_tf.inference import evaluate
@@ -54,9 +55,10 @@ class EvaluateTest(parameterized.TestCase):
         expected = plain_loss(model, tokens, batch_size, 4)
         self.assertLen(expected, 29)
         self.assertEqual((found.split, found.targets, found.scored), ("train", 29, 29))
-        self.assertAlmostEqual(found.nats, sum(expected), delta=1e-4)
-        self.assertAlmostEqual(found.nats_per_token, np.mean(expected), delta=1e-5)
-        self.assertAlmostEqual(found.perplexity, math.exp(np.mean(expected)), delta=0.01)
+        atol, perplexity = rounding.of_scores(model.config, 30), math.exp(np.mean(expected))
+        self.assertAlmostEqual(found.nats, sum(expected), delta=29 * atol)
+        self.assertAlmostEqual(found.nats_per_token, np.mean(expected), delta=atol)
+        self.assertAlmostEqual(found.perplexity, perplexity, delta=atol * perplexity)
 
     def test_memory_matters(self):
         batches = self.batches(helpers.draw_ids(60), 1)
@@ -94,7 +96,8 @@ class EvaluateTest(parameterized.TestCase):
         model, tokens = make_model(), helpers.draw_ids(5)
         found = evaluate.evaluate(model, self.batches(tokens, 1))
         nll, _ = model.nll(tokens[np.newaxis, :-1], tokens[np.newaxis, 1:])
-        self.assertAlmostEqual(found.nats_per_token, np.mean(nll), delta=1e-5)
+        atol = rounding.of_scores(model.config)
+        self.assertAlmostEqual(found.nats_per_token, np.mean(nll), delta=atol)
 
     def test_documents_forget_when_asked(self):
         model, tokens, begin = make_model(mem_len=16), helpers.draw_ids(24), (0, 5, 12)
@@ -102,7 +105,8 @@ class EvaluateTest(parameterized.TestCase):
         for reset, starts in ((True, begin), (False, ())):
             found = evaluate.evaluate(model, batches, reset_memory_at_documents=reset)
             expected = plain_loss(model, tokens, 1, 4, starts)
-            self.assertAlmostEqual(found.nats, sum(expected), delta=1e-4)
+            atol = len(expected) * rounding.of_scores(model.config, 24)
+            self.assertAlmostEqual(found.nats, sum(expected), delta=atol)
         self.assertGreater(abs(sum(plain_loss(model, tokens, 1, 4, begin)) - found.nats), 0.01)
 
     def test_again_is_the_same_and_traced_once(self):
@@ -115,7 +119,8 @@ class EvaluateTest(parameterized.TestCase):
     def test_xla_gives_the_same(self):
         model, batches = make_model(), self.batches(helpers.draw_ids(20), 2)
         plain, compiled = (evaluate.evaluate(model, batches, jit=jit) for jit in (False, True))
-        self.assertAlmostEqual(plain.nats, compiled.nats, delta=1e-4)
+        atol = plain.scored * rounding.of_scores(model.config, 20)
+        self.assertAlmostEqual(plain.nats, compiled.nats, delta=atol)
 
     def test_first_batches_alone(self):
         seen = []

@@ -6,6 +6,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
+import rounding
 from txl_tf.encoder_config import EncoderConfig
 from txl_tf.models.encoder import Encoder
 from txl_tf.models.memory import Memory
@@ -17,6 +18,7 @@ ENCODER = EncoderConfig(
     vocab_size=11, num_layers=1, d_model=8, num_heads=2, head_dim=4, d_inner=16, dropout=0.0
 )
 CAUSAL = helpers.tiny_config(num_layers=1)
+ATOL = rounding.of_scores(CAUSAL)  # of all models' outputs
 MAKERS = {
     "text": lambda: SequenceClassifier(ENCODER, 3),
     "causal text": lambda: SequenceClassifier(CAUSAL, 3, segment_len=4),
@@ -54,7 +56,7 @@ class PaddingTest(parameterized.TestCase):
         alone = [model(padded(6)["token_ids"][row : row + 1, :n]) for row, n in enumerate(LENGTHS)]
         expected = np.concatenate([np.reshape(x, [-1, x.shape[-1]]) for x in alone])
         for outputs in found:
-            np.testing.assert_allclose(outputs, expected, rtol=0, atol=5e-5)
+            np.testing.assert_allclose(outputs, expected, rtol=0, atol=ATOL)
         without = real(model.predict(padded(9)["token_ids"], verbose=0))
         self.assertGreater(np.abs(without - expected).max(), 1e-2)
 
@@ -71,9 +73,9 @@ class PaddingTest(parameterized.TestCase):
             found.append([*model.evaluate(inputs, labels, verbose=0), *model.get_weights()])
             nats = model.nll(inputs["token_ids"], labels, lengths=LENGTHS)
             count = 3 if kind == "text" else LENGTHS.sum()
-            self.assertAlmostEqual(found[-1][0], np.sum(nats) / count, places=4)
+            self.assertAlmostEqual(found[-1][0], np.sum(nats) / count, delta=ATOL)
         for one, other in zip(*found, strict=True):
-            np.testing.assert_allclose(one, other, rtol=0, atol=5e-5)
+            np.testing.assert_allclose(one, other, rtol=0, atol=ATOL)
 
     def test_other_arguments_by_name(self):
         config = EncoderConfig(
@@ -89,20 +91,20 @@ class PaddingTest(parameterized.TestCase):
         marks = inputs["token_ids"] == inputs["token_ids"][:, :1]
         found = model.predict(inputs | {"global_tokens": marks}, verbose=0)
         expected = model(**inputs, global_tokens=marks)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=5e-5)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=ATOL)
 
     def test_export(self):
         model, folder = helpers.loud(MAKERS["text"]()), str(helpers.temp_dir(self) / "export")
         model.export(folder, input_signature=[SPEC], verbose=False)
         inputs = padded(9) | {"lengths": LENGTHS.astype("int32")}
         loaded = tf.saved_model.load(folder)
-        np.testing.assert_allclose(loaded.serve(inputs), model(padded(6)), rtol=0, atol=5e-5)
+        np.testing.assert_allclose(loaded.serve(inputs), model(padded(6)), rtol=0, atol=ATOL)
 
     def test_a_language_model(self):
         model = helpers.loud(TransformerXL(CAUSAL))
         scores, mems = model.predict(padded(9), verbose=0)
         expected, expected_mems = model(**padded(6))
-        np.testing.assert_allclose(real(scores), real(expected.numpy()), rtol=0, atol=5e-5)
+        np.testing.assert_allclose(real(scores), real(expected.numpy()), rtol=0, atol=ATOL)
         np.testing.assert_array_equal(mems.length, expected_mems.length)
 
     def test_mistakes_are_told(self):
@@ -128,7 +130,7 @@ class FunctionalTest(parameterized.TestCase):
         inputs = {name: keras.Input(spec.shape[1:], dtype="int32") for name, spec in SPEC.items()}
         again = self.saved_and_loaded(keras.Model(inputs, model(inputs)))
         found = again.predict(padded(9), verbose=0)
-        np.testing.assert_allclose(found, model(padded(6)), rtol=0, atol=5e-5)
+        np.testing.assert_allclose(found, model(padded(6)), rtol=0, atol=ATOL)
 
     @parameterized.parameters(False, True)
     def test_memory(self, by_name):

@@ -7,6 +7,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import model_laws
+import rounding
 from txl_tf import config as configs
 from txl_tf.layers.positions import POSITIONS
 from txl_tf.models.transformer_xl import TransformerXL
@@ -53,7 +54,8 @@ class KindsTest(model_laws.Laws, parameterized.TestCase):
                 if value.shape != weight.shape:  # three more rows like the first
                     value = np.concatenate([np.repeat(value[:1], 3, axis=0), value])
                 weight.assign(value)
-            np.testing.assert_allclose(small(ids)[0], large(ids)[0], rtol=0, atol=1e-6)
+            atol = rounding.of_scores(small.config)
+            np.testing.assert_allclose(small(ids)[0], large(ids)[0], rtol=0, atol=atol)
 
 
 class ConfigTest(parameterized.TestCase):
