@@ -8,6 +8,7 @@ from absl.testing import absltest
 import edge_test
 import helpers
 from txl_tf.data import text, tokenizers
+from txl_tf.data.text_size import TextSize
 from txl_tf.export import samples
 
 
@@ -18,7 +19,7 @@ class SamplesTest(absltest.TestCase):
         sources = [text.Source.from_path(str(folder / "a.gz")), text.Source.from_text("b", "c?")]
         found = samples.of_text(edge_test.tokenizer(), sources, 1000)
         np.testing.assert_array_equal(found.ids, [0, 1] * 50 + [2, 10])
-        self.assertEqual((found.tokens, found.characters, found.unknown), (102, 102, 1))
+        self.assertEqual(found.size, TextSize(tokens=102, bytes=102, characters=102, unknown=1))
         found = samples.of_text(edge_test.tokenizer(), sources, 7)
         np.testing.assert_array_equal(found.ids, [0, 1, 0, 1, 0, 1, 0])
         np.testing.assert_array_equal(found.part(2, 4).ids, [0, 1])
@@ -30,7 +31,7 @@ class SamplesTest(absltest.TestCase):
             found = samples.of_split(folder, split, tokenizer, most)
             size = {"train": 600, "valid": 60}[split]
             np.testing.assert_array_equal(found.ids, helpers.draw_ids(size)[:count])
-            self.assertEqual((found.tokens, found.characters), (size, size))
+            self.assertEqual((found.size.tokens, found.size.characters), (size, size))
         with self.assertRaisesRegex(ValueError, "vocab_size must be the data's 11, got 256"):
             samples.of_split(folder, "valid", tokenizers.ByteTokenizer(), 9)
 
