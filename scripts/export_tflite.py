@@ -66,7 +66,7 @@ def main(argv: list[str]) -> None:
     logging.info("ops: %s", ", ".join(f"{name} {n}" for name, n in report.ops.items()))
     if report.agreement is not None:
         _log(report.agreement)
-    print(json.dumps(report.to_dict() | {"step": loaded.step}, ensure_ascii=False))
+    print(json.dumps(report.to_dict() | {"step": loaded.step}))
 
 
 def _check_text_flags() -> None:

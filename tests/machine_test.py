@@ -12,7 +12,7 @@ from txl_tf.classify import config as configs
 from txl_tf.classify.classifier import Classifier
 from txl_tf.config import override_all
 from txl_tf.data.tokenizers import ByteTokenizer
-from txl_tf.inference.generate import Generator
+from txl_tf.inference.generate import Conversation, Generator
 from txl_tf.inference.score import Scorer
 from txl_tf.inference.state import STATES
 from txl_tf.models.transformer_xl import TransformerXL
@@ -114,6 +114,8 @@ class InferenceTest(parameterized.TestCase):
                 ValueError, "48 MB of written.* length 1000000, mem_len 4, segment_len"
             ):
                 generator.samples(["a"], 1_000_000)
+            with self.assertRaisesRegex(ValueError, "48 MB of written.* length 1000000, mem_len 4"):
+                next(Conversation(generator).write(1_000_000))
 
     def test_a_folder_of_a_model(self):
         folder = trained.describe(

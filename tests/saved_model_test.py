@@ -223,6 +223,7 @@ class RefusalTest(parameterized.TestCase):
 
     @parameterized.parameters(
         (dict(length=[-1]), "length must be at least 0, got -1"),
+        (dict(length=[2**31 - 1]), "length must be at most 1048576, got 2147483647"),
         (dict(temperature=[float("nan")]), "temperature must be at least 0 and finite, got nan"),
         (dict(temperature=[-0.5]), "temperature must be at least 0 and finite, got -0.5"),
         (dict(top_k=[-2]), "top_k must be at least 0, got -2"),

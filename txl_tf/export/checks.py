@@ -20,6 +20,11 @@ def at_least(values, low: int, name: str):
     return no_row(values < low, values, f"{name} must be at least {low}")
 
 
+def at_most(values, high: int, name: str):
+    """`values`, or an error that names the first above `high`."""
+    return no_row(values > high, values, f"{name} must be at most {high}")
+
+
 def within(values, high, name: str):
     """`values`, or an error that names the first below 0 or above `high`, a scalar."""
     wrong = (values < 0) | (values > high)

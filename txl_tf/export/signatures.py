@@ -15,6 +15,8 @@ from txl_tf.inference.decoding import CHUNK
 from txl_tf.inference.generate import start_id
 from txl_tf.ops.shapes import shape_of
 
+MOST_LENGTH = 2**20  # tokens that a server is asked to write at once: hours, not its memory
+
 
 class Signatures(tf.Module):
     """The functions of an export; a module, so that weights and tables go with it.
@@ -138,7 +140,7 @@ class Signatures(tf.Module):
         return {"ids": ids, "log_probs": log_probs, "num_tokens": lengths}
 
     def _generate(self, prompts, length, temperature, top_k, top_p, seed):
-        length = checks.at_least(length, 0, "length")
+        length = checks.at_most(checks.at_least(length, 0, "length"), MOST_LENGTH, "length")
         top_k, seed = checks.at_least(top_k, 0, "top_k"), checks.at_least(seed, 0, "seed")
         cold = ~((temperature >= 0) & (temperature < float("inf")))  # NaN too
         temperature = checks.no_row(cold, temperature, "temperature must be at least 0 and finite")

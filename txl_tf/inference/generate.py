@@ -117,8 +117,9 @@ class Generator:
         A sample follows from its prompt, the seed and its number, not from what else is sampled.
         """
         _check_counts(length=length, num_samples=num_samples)
-        counts = dict(prompts=len(prompts), num_samples=num_samples, length=length)
-        self._decoder.state.check_memory(len(prompts) * num_samples, num_written=length, **counts)
+        self.check_memory(
+            len(prompts) * num_samples, length, prompts=len(prompts), num_samples=num_samples
+        )
         session, ids = self._read(prompts, seed)
         session.branch(num_samples)
         chunks = list(session.write(length))
@@ -147,8 +148,9 @@ class Generator:
             raise ValueError(
                 f"num_samples must be at most num_beams {num_beams}, got {num_samples}"
             )
-        counts = dict(prompts=len(prompts), num_beams=num_beams, length=length)
-        self._decoder.state.check_memory(len(prompts) * num_beams, num_written=length, **counts)
+        self.check_memory(
+            len(prompts) * num_beams, length, prompts=len(prompts), num_beams=num_beams
+        )
         session, ids = self._read(prompts, seed=0)
         last, state = session.pending
         found = self._search.search(
@@ -158,6 +160,14 @@ class Generator:
             [self._continuation(prompt, read, b.ids, b.log_prob) for b in beams[:num_samples]]
             for prompt, read, beams in zip(prompts, ids, found, strict=True)
         ]
+
+    def check_memory(self, num_rows: int, length: int, **counts: int) -> None:
+        """Refuses to write more than fits into the machine's memory; `counts` go into the message.
+
+        Raises:
+          ValueError: names the bytes.
+        """
+        self._decoder.state.check_memory(num_rows, num_written=length, **counts, length=length)
 
     def _read(self, prompts: Sequence[str], seed: int) -> tuple[decoding.Session, list[np.ndarray]]:
         if not prompts:
@@ -180,6 +190,7 @@ class Conversation:
     """One text that a user and the model write in turns; the memory stays from turn to turn."""
 
     def __init__(self, generator: Generator, seed: int = 0):
+        self._generator = generator
         self._tokenizer = generator.tokenizer
         self._session = generator.session(1, seed)
         self._begun = False
@@ -194,6 +205,7 @@ class Conversation:
     def write(self, length: int) -> Iterator[str]:
         """Appends `length` tokens, or up to a line end; yields their text as it comes."""
         _check_counts(length=length)
+        self._generator.check_memory(1, length)
         stream = TextStream(self._tokenizer, self._read)
         for ids, _ in self._session.write(length):
             yield stream.add(ids[0])
