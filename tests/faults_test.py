@@ -161,7 +161,7 @@ class DataTest(FaultsTest):
 
         symbols = self.data / "vocab.txt"
         symbols.write_bytes(right[symbols].replace(b"a", b"z"))
-        self.check_refused(f"{self.data}: vocabulary must be the data's .*, got another")
+        self.check_refused("tokenizer.json: checksum must be that of options and vocabulary, ")
         symbols.write_bytes(right[symbols])
         self.check_goes_on()
 
@@ -225,27 +225,21 @@ class CheckpointTest(FaultsTest):
 
     def test_weights_that_are_no_numbers(self):
         files = {path: path.read_bytes() for path in self.checkpoints.glob("ckpt-4.*")}
-        loaded = model_dir.load(str(self.run_dir), "latest").model
-        bad = loaded.trainable_variables[0]
-        self.spoil(bad.path.partition("/")[2])
-        self.check_refused(r"weights must be finite, got a NaN .* at checkpoint .*ckpt-4; go on")
-        for path, content in files.items():
-            path.write_bytes(content)
-        self.spoil(bad.path.partition("/")[2], of="optimizer")
-        self.check_refused(r"slots must be finite, got a NaN .* at checkpoint .*ckpt-4; go on")
-        for path, content in files.items():
-            path.write_bytes(content)
+        for part, name in (("weights", "weights"), ("optimizer", "slots")):
+            self.spoil(part)
+            self.check_refused(f"{name} must be finite, got a NaN .* at checkpoint .*ckpt-4; go on")
+            for path, content in files.items():
+                path.write_bytes(content)
         self.check_goes_on()
 
-    def spoil(self, name, of="weights"):
-        """Writes checkpoint 4 anew with a NaN in one of its arrays, below the same names."""
+    def spoil(self, part):
+        """Writes checkpoint 4 anew with a NaN in an array of a part, below the same names."""
         prefix = str(self.checkpoints / "ckpt-4")
         reader = tf.train.load_checkpoint(prefix)
         names = sorted(reader.get_variable_to_shape_map())
-        of_weight = [n for n in names if n.startswith(of) and _plain(n).endswith(name)]
-        key = of_weight[0]
         arrays = [np.array(reader.get_tensor(n)) for n in names]
-        arrays[names.index(key)].flat[0] = np.nan
+        spoilt = next(i for i, n in enumerate(names) if n.startswith(part) and arrays[i].ndim)
+        arrays[spoilt].flat[0] = np.nan
         tf.raw_ops.SaveV2(
             prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=arrays
         )
@@ -265,11 +259,6 @@ class CheckpointTest(FaultsTest):
 
 def _flipped(content, place):
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-
-
-def _plain(key):
-    """The name of an array in a checkpoint as the model has it."""
-    return key.replace(".S", "/").removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
 
 
 if __name__ == "__main__":
