@@ -1,4 +1,4 @@
-"""Log lines that are seen: of long work, in programs that did not set absl's verbosity."""
+"""Makes the log of long work visible in programs that have not set absl's verbosity."""
 
 import contextlib
 import logging as python_logging

@@ -82,7 +82,7 @@ def _told(prepared: Prepared) -> Prepared:
 
 
 def _sources(texts: outputs.Path | Sequence[outputs.Path | text.Source]) -> list[text.Source]:
-    """The texts of a split; a single path is a list of one."""
+    """Returns the texts of a split; a single path counts as a list of one."""
     texts = [texts] if isinstance(texts, str | os.PathLike) else texts
     sources = [given for given in texts if isinstance(given, text.Source)]
     paths = [os.fspath(given) for given in texts if not isinstance(given, text.Source)]

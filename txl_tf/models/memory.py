@@ -70,7 +70,7 @@ def in_order(ring, slots):
 
 
 def as_memory(mems):
-    """A `Memory` of what Keras makes of one where a saved graph is loaded: lists of its parts."""
+    """Returns `mems` as a `Memory`: a functional model that Keras has loaded passes lists."""
     states, length = mems
     return Memory(tuple(states), length)
 

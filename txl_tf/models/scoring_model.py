@@ -64,7 +64,7 @@ class ScoringModel(keras.Model):
 
 
 def within(targets, lengths):
-    """Targets of tokens, -1 beyond lengths; those of whole texts as they are.
+    """Returns targets of tokens with -1 beyond lengths, and those of whole texts unchanged.
 
     Shapes: targets [B, T] or [B] int, lengths [B] int or None -> as targets.
     """
@@ -99,19 +99,19 @@ def target_weights(targets, sample_weight=None):
 
 
 def _labels(targets):
-    """Targets that every loss and metric of Keras takes: 0 in place of -1."""
+    """Returns targets with 0 in place of -1, which every loss and metric of Keras accepts."""
     return tf.maximum(targets, 0)
 
 
 def _within_lengths(targets, inputs):
-    """`within` the lengths that a model was called with, if any."""
+    """Returns targets, -1 beyond the lengths among a model's inputs, if there are some."""
     return within(targets, inputs.get("lengths") if isinstance(inputs, Mapping) else None)
 
 
 def _over_replicas(total):
-    """The sum over all replicas, by which each divides, as Keras sums gradients; and their number.
+    """Returns the sum of a scalar over all replicas, and their number as a float.
 
-    A scalar -> a scalar, a float.
+    Each replica divides its loss by that sum: Keras adds up the gradients of replicas.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:

@@ -34,7 +34,8 @@ class TransformerXL(scoring_model.ScoringModel):
 
     Shapes:
       token_ids: [B, T] int32.
-      mems: a `Memory` of [B, M, D] states, or None, which is the same as `initial_mems(B)`.
+      mems: a `Memory` of [B, M, D] states, or lists of its parts, as functional models that Keras
+        has loaded pass them; None is the same as `initial_mems(B)`.
       lengths: [B] int32, how many tokens of each row are real; the rest is right padding, neither
         seen nor remembered. None is all.
       document_start: [B, T] bool, where a document begins; a token sees nothing from before its
