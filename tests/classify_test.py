@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 
 import keras
 import numpy as np
@@ -16,7 +17,7 @@ from txl_tf.classify import config as classify_config
 from txl_tf.classify.classifier import Classifier
 from txl_tf.classify.config import ClassifierConfig, TextConfig, start
 from txl_tf.classify.scores import Scores
-from txl_tf.data import tokenizers
+from txl_tf.data import outputs, tokenizers
 from txl_tf.data.labelled_text import Text
 from txl_tf.training.skips import NonFiniteError
 from txl_tf.training.step import Metrics
@@ -213,6 +214,47 @@ class ClassifierTest(parameterized.TestCase):
         (name, content, _), chances = next(again.predict([t.content for t in valid]))
         self.assertEqual((name, content), ("0", valid[0].content))
         np.testing.assert_allclose(list(chances.values()), list(found[0][1].values()), atol=1e-6)
+
+    def test_it_replaces_nothing_but_a_classifier(self):
+        parent = helpers.temp_dir(self)
+        classifier = Classifier(small(), tokenizers.ByteTokenizer())
+        classifier.save(str(parent / "model"))
+        classifier.step = 7
+        classifier.save(str(parent / "model"))
+        self.assertEqual(Classifier.load(str(parent / "model")).step, 7)
+        with self.assertRaisesRegex(ValueError, "model_dir must be new or an empty folder, got"):
+            training.train(classifier, draw_texts(8), None, str(parent / "model"))
+        (parent / "model" / "thesis").write_text("years of work")
+        with self.assertRaisesRegex(ValueError, "nothing but a classifier, got .*/model/thesis"):
+            classifier.save(str(parent / "model"))
+        (parent / "model.old").mkdir()
+        with outputs.held("model_dir", str(parent / "other")):
+            message = "model_dir must be written by one process at a time, got .*/other while"
+            with self.assertRaisesRegex(ValueError, message):
+                training.train(classifier, draw_texts(8), None, str(parent / "other"))
+        with self.assertRaisesRegex(ValueError, "must have none of .* got .*/model.1.; choose"):
+            classifier.save(str(parent / "model[1]"))
+        self.assertCountEqual(os.listdir(parent), ["model", "model.old"])
+
+    def test_what_users_put_into_it_stays(self):
+        """Each better validation writes the weights anew."""
+        folder = helpers.temp_dir(self) / "model"
+        changes = ["train.train_steps=2", "train.eval_every=1", "train.warmup_steps=0"]
+        classifier = Classifier(configs.override_all(small(), changes), tokenizers.ByteTokenizer())
+        self.addCleanup(tf.config.run_functions_eagerly, False)
+        tf.config.run_functions_eagerly(True)  # two steps are not worth compiling
+        evaluate = [Scores(8, 0.5, 0.5, 1.0), Scores(8, 0.75, 0.5, 1.0)]
+
+        def scores(encoded):
+            if len(evaluate) == 1:
+                (folder / "thesis").write_text("years of work")
+            return evaluate.pop(0)
+
+        with absltest.mock.patch.object(classifier, "evaluate", scores):
+            training.train(classifier, draw_texts(8), draw_texts(8, seed=1), str(folder))
+        self.assertEqual((folder / "thesis").read_text(), "years of work")
+        self.assertEqual(Classifier.load(str(folder)).step, 2)
+        self.assertLen(list((folder / "checkpoints").glob("*.index")), 1)
 
     def test_the_same_seed_gives_the_same_classifier(self):
         config = configs.override_all(small(), ["train.train_steps=10", "model.dropout=0.2"])

@@ -15,7 +15,7 @@ import rounding
 import run_files
 from txl_tf import model_dir
 from txl_tf.config import Config, TrainConfig, override_all
-from txl_tf.data import tokenizers
+from txl_tf.data import outputs, tokenizers
 from txl_tf.data.batches import Batches
 from txl_tf.training import lock, loop, preemption
 from txl_tf.training import step as step_lib
@@ -363,6 +363,19 @@ class GoingOnTest(RunTest):
             self.train(config())
         with lock.sole_trainer(self.path()):
             pass  # free again
+
+    def test_a_folder_that_somebody_makes_is_refused(self):
+        message = f"written by one process at a time, got {self.path('new')} while another"
+        held = outputs.held("model_dir", self.path("new"))
+        with held, self.assertRaisesRegex(ValueError, message):
+            self.train(config(), "new")
+
+    def test_a_folder_that_tensorflow_takes_for_a_pattern_is_refused(self):
+        before = os.listdir(self.folder)
+        for name in ("run[1]", "run*", "r?n", "a[b]/run"):
+            with self.assertRaisesRegex(ValueError, "model_dir must have none of .*; choose an"):
+                self.train(config(), name)
+        self.assertEqual(os.listdir(self.folder), before)
 
     def test_remote_folders_cannot_be_locked(self):
         with lock.sole_trainer("gs://bucket/run"):

@@ -12,7 +12,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import prepared
-from txl_tf.data import files, metadata, passes, prepare, shards, text, tokenizers
+from txl_tf.data import files, metadata, outputs, passes, prepare, shards, text, tokenizers
 from txl_tf.data.recipe import Recipe
 
 
@@ -232,6 +232,36 @@ class RefusalTest(PrepareCase):
         with self.assertRaisesRegex(ValueError, "nothing but prepared data, got .*/train.txt"):
             prepare.prepare(source, str(self.folder), Recipe())
         self.assertTrue((self.folder / "train.txt").exists())
+
+    def test_another_process_that_prepares_it(self):
+        self.prepare("before")
+        before = prepared.contents(self.out)
+        with outputs.held("output_dir", self.out, lambda name, path: None, any_name=True):
+            self.assertEqual(self.prepare("before").status, "reused")
+            message = f"written by one process at a time, got {self.out} while another one"
+            with self.assertRaisesRegex(ValueError, message):
+                self.prepare("after")
+        self.assertEqual(prepared.contents(self.out), before)
+        self.assertEqual(self.prepare("after").status, "rebuilt")
+
+    def test_what_users_have_beside_it_stays(self):
+        for name in ("out.old", "out.partial"):
+            self.file("years of work", "thesis.txt")
+            (self.folder / name).mkdir()
+            (self.folder / "thesis.txt").rename(self.folder / name / "thesis.txt")
+        for content, status in (("a", "built"), ("b", "rebuilt")):
+            self.assertEqual(self.prepare(content).status, status)
+        for name in ("out.old", "out.partial"):
+            self.assertEqual(os.listdir(self.folder / name), ["thesis.txt"])
+
+    def test_a_folder_with_letters_of_patterns(self):
+        """Nothing here is read by patterns: one beside the other is right."""
+        for name, content in (("out1", "a"), ("out[1]", "bb"), ("out*", "ccc")):
+            self.out = str(self.folder / name)
+            self.assertEqual(self.prepare(content).status, "built")
+        for name, tokens in (("out1", 1), ("out[1]", 2), ("out*", 3)):
+            found = metadata.Metadata.load(str(self.folder / name))
+            self.assertEqual(found.splits["train"].tokens, tokens)
 
     def test_empty_folder_and_symbolic_link(self):
         (self.folder / "real").mkdir()

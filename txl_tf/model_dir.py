@@ -111,6 +111,7 @@ def read_config(path: str) -> Config:
     Raises:
       ValueError: the folder is no model_dir, or its config.json is broken.
     """
+    files.check_plain("model_dir", path)
     if not exists(path):
         raise ValueError(
             f"model_dir must hold a {_CONFIG} (train and import_checkpoint write it), got {path}"
