@@ -7,6 +7,7 @@ from absl.testing import absltest, parameterized
 
 import edge_test
 import helpers
+import rounding
 from txl_tf.data.text_size import TextSize
 from txl_tf.export import agreement, edge, samples
 from txl_tf.models.transformer_xl import TransformerXL
@@ -43,8 +44,9 @@ class AgreementTest(parameterized.TestCase):
         nll, _ = model.nll(held_out.ids[np.newaxis, :4], held_out.ids[np.newaxis, 1:5])
         few = agreement.measure(model, found, held_out.part(0, 5))
         expected = nll.numpy().mean() / np.log(2) / 2  # two characters a token
-        self.assertAlmostEqual(few.bits_per_character, expected, delta=1e-4)
-        self.assertAlmostEqual(few.nats_per_token, nll.numpy().mean(), delta=1e-4)
+        atol = rounding.of_scores(model.config)
+        self.assertAlmostEqual(few.bits_per_character, expected, delta=atol)
+        self.assertAlmostEqual(few.nats_per_token, nll.numpy().mean(), delta=atol)
         lossy = dataclasses.replace(held_out, size=held_out.size._replace(unknown=7)).part(0, 5)
         unsure = agreement.measure(model, found, lossy)
         self.assertIsNone(unsure.bits_per_character)
@@ -53,7 +55,7 @@ class AgreementTest(parameterized.TestCase):
         self.assertEqual(unsure.nats_per_token, few.nats_per_token)
         differing = agreement.measure(other, found, held_out)
         self.assertLess(differing.top1_agreement, 0.6)
-        self.assertAlmostEqual(differing.bits_per_character, same.bits_per_character)
+        self.assertAlmostEqual(differing.bits_per_character, same.bits_per_character, delta=atol)
         self.assertGreater(differing.largest_difference, 1)
         with self.assertRaisesRegex(
             ValueError, "noise must hold 2 tokens to compare models, got 1"

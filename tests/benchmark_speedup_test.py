@@ -9,6 +9,7 @@ from absl.testing import absltest, parameterized
 import benchmark_speedup
 import contest
 import helpers
+import rounding
 import trained
 from benchmark_options import Options
 from benchmark_test import SMALL
@@ -44,7 +45,8 @@ class ContendersTest(parameterized.TestCase):
         sliding = benchmark_speedup.SlidingWindow(model, text, 6, jit, skips)
         for start in (0, 1, 2, 0):
             scores, _ = model(text[np.newaxis, start : start + 6])
-            np.testing.assert_allclose(sliding(), scores[0, -1], rtol=0, atol=1e-4)
+            atol = rounding.of_scores(config)
+            np.testing.assert_allclose(sliding(), scores[0, -1], rtol=0, atol=atol)
 
     @parameterized.parameters(False, True)
     def test_segments_are_one_pass(self, jit):
@@ -55,7 +57,7 @@ class ContendersTest(parameterized.TestCase):
         found = np.concatenate([reading() for _ in range(3)])
         dense = model.with_lengths(mem_len=0)
         nats, _ = dense.nll(text[np.newaxis, :12], text[np.newaxis, 1:13])
-        np.testing.assert_allclose(found, nats[0], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(found, nats[0], rtol=0, atol=rounding.of_scores(config))
         self.assertGreater(np.abs(found - reading()[0]).max(), 1e-2)
 
     @parameterized.parameters(

@@ -11,6 +11,7 @@ from absl.testing import absltest, parameterized
 from ai_edge_litert.interpreter import Interpreter
 
 import helpers
+import rounding
 from txl_tf.config import Config
 from txl_tf.data import text, tokenizers, vocabulary
 from txl_tf.export import edge, tflite
@@ -61,6 +62,10 @@ def export(test_case, segment_len=T, batch_size=B, seed=0, quantize="none", **ch
     return model, path
 
 
+def atol_of(model):
+    return rounding.of_scores(model.config, 64)
+
+
 class EdgeTest(parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -106,7 +111,7 @@ class EdgeTest(parameterized.TestCase):
             part = ids[:, start : start + T]
             found, state = self.edge.step(part, state)
             expected, mems = self.model(part, mems)
-            np.testing.assert_allclose(found, expected, atol=1e-4)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=atol_of(self.model))
         self.assertEqual(state["mem_length"], M)
         fresh, _ = self.edge.step(part, self.edge.initial(B))
         self.assertGreater(np.abs(fresh - found).max(), 0.1)  # the state counts
@@ -116,7 +121,7 @@ class EdgeTest(parameterized.TestCase):
         targets[0, 1] = -1
         found, _ = self.edge.nll(ids, targets, self.edge.initial(B))
         expected, _ = self.model.nll(ids, targets)
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol_of(self.model))
         self.assertEqual(found[0, 1], 0.0)
 
     def test_rows_of_different_lengths(self):
@@ -129,7 +134,8 @@ class EdgeTest(parameterized.TestCase):
             scores, state = found.step(part, state, lengths)
             expected, mems = model(part, mems, lengths=lengths)
             for row, length in enumerate(lengths):
-                np.testing.assert_allclose(scores[row, :length], expected[row, :length], atol=1e-4)
+                ours, theirs = scores[row, :length], expected[row, :length]
+                np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol_of(model))
         self.assertEqual(state["mem_length"].tolist(), [8, 0, 6])
 
     def test_fewer_rows_and_ids_than_the_model_has(self):
@@ -140,7 +146,7 @@ class EdgeTest(parameterized.TestCase):
         for _ in range(3):
             nll, state = found.nll(ids, ids, state)
             expected, mems = model.nll(ids, ids, mems)
-            np.testing.assert_allclose(nll, expected, atol=1e-4)
+            np.testing.assert_allclose(nll, expected, rtol=0, atol=atol_of(model))
         self.assertEqual(state["mem_length"].tolist(), [8, 8, 0])
 
     @parameterized.parameters(False, True)
@@ -150,23 +156,26 @@ class EdgeTest(parameterized.TestCase):
         state = found.initial(B)
         self.assertEqual(state["mem_length"], M)
         self.assertEqual(bool(state["keys"].any()), pre_norm)
-        np.testing.assert_allclose(found.step(ids, state)[0], model(ids)[0], atol=1e-4)
+        scores, _ = found.step(ids, state)
+        np.testing.assert_allclose(scores, model(ids)[0], rtol=0, atol=atol_of(model))
 
     def test_texts_score_as_by_the_model(self):
         expected = Scorer(self.model, tokenizer(), segment_len=T).score(TEXT)
         found = edge.scorer(self.path).score(TEXT)
         self.assertEqual(found.tokens, expected.tokens)
-        np.testing.assert_allclose(found.log_probs[1:], expected.log_probs[1:], atol=1e-4)
-        self.assertAlmostEqual(found.bits_per_byte, expected.bits_per_byte, delta=1e-4)
+        atol = atol_of(self.model)
+        np.testing.assert_allclose(found.log_probs[1:], expected.log_probs[1:], rtol=0, atol=atol)
+        self.assertAlmostEqual(found.bits_per_byte, expected.bits_per_byte, delta=2 * atol)
 
     def test_many_texts_score_as_one_by_one(self):
-        _, path = export(self, batch_size=3)
+        model, path = export(self, batch_size=3)
         scorer = edge.scorer(path)
         lines = [b"abc", b"", b"a", b"jihgfedcba" * 3, b"bca"]
         found = list(scorer.score_each(map(text.Piece, lines)))
         for line, one in zip(lines, found, strict=True):
             if line:
-                self.assertAlmostEqual(one.nats, scorer.score(line).nats, delta=1e-4)
+                atol = len(line) * atol_of(model)
+                self.assertAlmostEqual(one.nats, scorer.score(line).nats, delta=atol)
 
     def test_needs_no_tensorflow(self):
         done = subprocess.run(
@@ -177,7 +186,8 @@ class EdgeTest(parameterized.TestCase):
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         expected = edge.scorer(self.path).score(TEXT)
-        self.assertAlmostEqual(float(done.stdout), expected.nats, delta=1e-4)
+        atol = len(TEXT) * atol_of(self.model)
+        self.assertAlmostEqual(float(done.stdout), expected.nats, delta=atol)
 
     @parameterized.parameters(
         ([[1, 11]], {}, r"input_ids must lie in 0\.\.10 \(vocabulary of 11\), got 11"),
