@@ -33,13 +33,13 @@ def race(contenders: Mapping[Name, Callable[[], object]], repeats: int) -> dict[
     others left. Where a call returns `Seconds` these are its time.
     """
     seconds: dict[Name, list[float]] = {name: [] for name in contenders}
-    num_turns = (repeats + 2) * len(contenders)  # the first two warm up
-    with Progress("race", "turns", num_turns) as progress:
-        calls = {}
+    calls = {}
+    with Progress("warm up", "contenders", len(contenders)) as progress:
         for name, call in _told(contenders, progress, 0):
             calls[name] = _calls_of_a_turn(call)
+    with Progress("race", "turns", (repeats + 1) * len(contenders)) as progress:
         for turn in range(repeats + 1):
-            for name, call in _told(contenders, progress, turn + 1):
+            for name, call in _told(contenders, progress, turn):
                 call()
                 found = _time(call, calls[name])
                 if turn:

@@ -90,7 +90,7 @@ class Progress:
             told |= last.values
             if seconds > 0 and last.share is not None and last.share > (first.share or 0.0):
                 left = (1.0 - last.share) * seconds / (last.share - (first.share or 0.0))
-                told["seconds_left"] = max(round(left), 0)
+                told["seconds_left"] = max(round(left - (time.monotonic() - last.time)), 0)
         return " ".join(f"{name}={_text(value)}" for name, value in told.items())
 
     def _tell(self) -> None:
