@@ -55,10 +55,15 @@ class MeasuresTest(parameterized.TestCase):
         self.assertAlmostEqual(found.bits_per_character, 2 * per_byte)
         self.assertIsNone(found.bits_unavailable)
 
+    def test_bits_of_binary_data(self):
+        found = sums.bits(1.0, TextSize(tokens=2, bytes=2, characters=0))  # 2 later bytes of UTF-8
+        self.assertEqual(found[:2], (1.0 / math.log(2), None))
+        self.assertEqual(found.bits_unavailable, "the text has no known characters")
+
     @parameterized.parameters(
         (3.0, TextSize(5, 20, 20, 2), "2 of 5 tokens stand for symbols outside the vocabulary"),
         (None, TextSize(1, 4, 4), "no token was scored"),
-        (3.0, TextSize(5), "the size of the text is not known"),
+        (3.0, TextSize(5), "the text has no known bytes and characters"),
     )
     def test_bits_that_are_not_known(self, nats, size, reason):
         found = sums.bits(nats, size)

@@ -29,7 +29,7 @@ class Bits(NamedTuple):
 
     Attributes:
       bits_per_byte, bits_per_character: see `bits_per`; None where they are not known.
-      bits_unavailable: the reason; None where they are known.
+      bits_unavailable: the reason; None where both are known.
     """
 
     bits_per_byte: float | None = None
@@ -52,11 +52,12 @@ def bits(nats_per_token: float | None, size: TextSize) -> Bits:
         return Bits(bits_unavailable=reason)
     if nats_per_token is None:
         return Bits(bits_unavailable="no token was scored")
-    if not size.bytes or not size.characters:
-        return Bits(bits_unavailable="the size of the text is not known")
+    units = {"bytes": size.bytes, "characters": size.characters}  # binary data may have none
+    lacking = " and ".join(name for name, count in units.items() if not count)
     return Bits(
-        bits_per(nats_per_token, size.tokens, size.bytes),
-        bits_per(nats_per_token, size.tokens, size.characters),
+        bits_per(nats_per_token, size.tokens, size.bytes) if size.bytes else None,
+        bits_per(nats_per_token, size.tokens, size.characters) if size.characters else None,
+        f"the text has no known {lacking}" if lacking else None,
     )
 
 
