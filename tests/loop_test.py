@@ -1,5 +1,6 @@
 """Whole runs: stopped and resumed as if never stopped, validated, and refused in time."""
 
+import dataclasses
 import os
 import signal
 import threading
@@ -15,7 +16,7 @@ import rounding
 import run_files
 from txl_tf import model_dir
 from txl_tf.config import Config, TrainConfig, override_all
-from txl_tf.data import outputs, tokenizers
+from txl_tf.data import metadata, outputs, tokenizers, vocabulary
 from txl_tf.data.batches import Batches
 from txl_tf.training import lock, loop, preemption
 from txl_tf.training import step as step_lib
@@ -347,12 +348,12 @@ class GoingOnTest(RunTest):
 
     def test_another_vocabulary_of_the_same_size_is_refused(self):
         wrong = helpers.write_data(self.folder / "wrong")
-        symbols = (wrong / "vocab.txt").read_text().replace("a", "z")
-        (wrong / "vocab.txt").write_text(symbols)
-        checksum = tokenizers.load(str(wrong)).checksum
-        text = (wrong / "metadata.json").read_text()
-        old = tokenizers.load(self.data).checksum
-        (wrong / "metadata.json").write_text(text.replace(old, checksum))
+        symbols = vocabulary.Vocabulary(["z", *tokenizers.load(str(wrong)).symbols[1:]])
+        other = tokenizers.CharTokenizer(vocabulary=symbols, end_of_line="none")
+        other.save(str(wrong))
+        found = metadata.Metadata.load(wrong)
+        found = dataclasses.replace(found, vocab_checksum=other.checksum)
+        (wrong / metadata.FILE_NAME).write_text(found.to_json())
         with self.assertRaisesRegex(ValueError, "vocabulary must be the data's .checksum"):
             self.train(config(), data=str(wrong))
 
