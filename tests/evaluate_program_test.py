@@ -6,6 +6,7 @@ import math
 import pytest
 from absl.testing import absltest, parameterized
 
+import rounding
 import trained
 from txl_tf import model_dir as model_dirs
 from txl_tf import presets
@@ -34,6 +35,8 @@ class EvaluateProgramTest(parameterized.TestCase):
         cls.folder = absltest.TestCase().create_tempdir().full_path
         cls.data_dir = trained.prepare_data(cls.folder)
         cls.model_dir = trained.describe(cls.folder, cls.data_dir)
+        cls.config = model_dirs.read_config(cls.model_dir).model
+        cls.atol = rounding.of_scores(cls.config)
 
     def evaluate(self, *flags, code=0):
         dirs = (f"--model_dir={self.model_dir}", f"--data_dir={self.data_dir}")
@@ -59,7 +62,9 @@ class EvaluateProgramTest(parameterized.TestCase):
         self.assertEqual((found["split"], found["step"]), ("valid", 7))
         self.assertEqual(found["targets"], len(trained.TEXT.encode()) - 1)
         self.assertEqual(found["scored"], found["targets"])
-        self.assertAlmostEqual(found["nats_per_token"], self.expected().nats_per_token, places=5)
+        self.assertAlmostEqual(
+            found["nats_per_token"], self.expected().nats_per_token, delta=self.atol
+        )
         self.assertEqual(found["bits_per_byte"], found["nats_per_token"] / math.log(2))
         self.assertIn("devices: ", stderr)
 
@@ -67,14 +72,15 @@ class EvaluateProgramTest(parameterized.TestCase):
         flags = ("--mem_len=2", "--clamp_len=5", "--attention_span=6", "--batch_size=2")
         found = trained.last_json(self.evaluate(*flags, "--segment_len=5", "--layout=reference")[0])
         expected = self.expected("reference", 2, 5, mem_len=2, clamp_len=5, attention_span=6)
-        self.assertAlmostEqual(found["nats_per_token"], expected.nats_per_token, places=5)
+        self.assertAlmostEqual(found["nats_per_token"], expected.nats_per_token, delta=self.atol)
         self.assertEqual(found["scored"], expected.scored)
         self.assertLess(found["scored"], found["targets"])
 
     def test_no_memory_and_bfloat16(self):
         found = trained.last_json(self.evaluate("--mem_len=0", "--precision=bfloat16")[0])
         expected = self.expected(mem_len=0)
-        self.assertAlmostEqual(found["nats_per_token"] / expected.nats_per_token, 1.0, delta=0.02)
+        atol = rounding.typical_of_scores(self.config)
+        self.assertAlmostEqual(found["nats_per_token"], expected.nats_per_token, delta=atol)
 
     def test_settings_of_a_preset(self):
         """All of them as published, but for those that flags name."""
@@ -83,13 +89,13 @@ class EvaluateProgramTest(parameterized.TestCase):
         self.assertEqual(settings, EvalConfig(**lengths, segment_len=80, layout="reference"))
         found = trained.last_json(self.evaluate("--eval_preset=enwik8_base")[0])
         expected = self.expected("reference", 10, 80, **lengths)
-        self.assertAlmostEqual(found["nats_per_token"], expected.nats_per_token, places=5)
+        self.assertAlmostEqual(found["nats_per_token"], expected.nats_per_token, delta=self.atol)
         self.assertEqual(found["scored"], expected.scored)
         self.assertLess(found["scored"], found["targets"])
         flags = "--batch_size=2", "--set=eval.mem_len=2", "--layout=contiguous"
         found = trained.last_json(self.evaluate("--eval_preset=enwik8_base", *flags)[0])
         expected = self.expected("contiguous", 2, 80, **(lengths | dict(mem_len=2)))
-        self.assertAlmostEqual(found["nats_per_token"], expected.nats_per_token, places=5)
+        self.assertAlmostEqual(found["nats_per_token"], expected.nats_per_token, delta=self.atol)
         self.assertEqual(found["scored"], found["targets"])
 
     @parameterized.parameters(

@@ -14,6 +14,7 @@ from absl.testing import absltest, parameterized
 import helpers
 import parity_test
 import peer
+import rounding
 import timing
 from txl_tf.config import Config, TrainConfig
 from txl_tf.data.batches import Batch
@@ -170,7 +171,8 @@ class EqualNumbersTest(parameterized.TestCase):
         self.assertGreater(self.other.call("train"), 0)
         again = self.other.outputs("train")
         for name, ours in self.train(make_model(**changes), inputs).items():
-            np.testing.assert_allclose(theirs[name], ours, rtol=1e-5)
+            rtol = rounding.of_gradients(make_model(**changes).config, ROWS * TOKENS)
+            np.testing.assert_allclose(theirs[name], ours, rtol=rtol)
             np.testing.assert_array_equal(again[name], theirs[name])
 
     def train(self, model, inputs):
@@ -195,7 +197,8 @@ class EqualNumbersTest(parameterized.TestCase):
         model, inputs = make_model(**changes), make_inputs()
         self.other.make("eval", "eval", model, TRAIN, inputs)
         theirs = self.other.outputs("eval", STEPS)["nats"]
-        np.testing.assert_allclose(self.nats(model, inputs), theirs, rtol=0, atol=1e-5)
+        atol = rounding.of_scores(model.config)
+        np.testing.assert_allclose(self.nats(model, inputs), theirs, rtol=0, atol=atol)
         self.assertGreater(self.other.call("eval"), 0)
         wider = model.with_lengths(attention_span=(model.config.attention_span or 4) + 1)
         self.assertGreater(np.abs(self.nats(wider, inputs) - theirs).max(), 1e-3)
@@ -218,7 +221,8 @@ class EqualNumbersTest(parameterized.TestCase):
         for k in range(STEPS):
             scores, memory = state.scores(tf.constant(ids[k]), memory)
             ours = tf.nn.log_softmax(scores[:, -1])
-            np.testing.assert_allclose(ours, theirs[k], rtol=0, atol=1e-5)
+            atol = rounding.of_scores(model.config)
+            np.testing.assert_allclose(ours, theirs[k], rtol=0, atol=atol)
         for _ in range(STEPS + 1):  # the ids go round
             self.assertGreater(self.other.call("decode"), 0)
 

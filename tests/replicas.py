@@ -36,11 +36,12 @@ def run(distribution, at_once=1, **changes):
     -> loss, tokens, rate and gradient norm of each step; final weights; memory in row order.
     """
     import helpers
+    from trainee import SMOOTH
     from txl_tf.config import Config, TrainConfig
     from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.training import optimizer, step
 
-    settings = dict(batch_size=ROWS, segment_len=TOKENS, learning_rate=0.01, train_steps=STEPS)
+    settings = dict(batch_size=ROWS, segment_len=TOKENS, train_steps=STEPS, **SMOOTH)
     settings |= dict(clip_norm=0.01, accumulate_steps=2, jit=False)
     config = Config(model=helpers.tiny_config(mem_len=8, **changes), train=TrainConfig(**settings))
     keras.utils.set_random_seed(1)

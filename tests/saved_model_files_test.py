@@ -12,6 +12,7 @@ from absl.testing import absltest, parameterized
 
 import c_api
 import helpers
+import rounding
 from exported import (
     SIGNATURES,
     TEXT,
@@ -177,7 +178,9 @@ print([name for name in sys.modules if name.startswith("txl_tf")])
         done = subprocess.run(command, cwd=folder, capture_output=True, check=True, text=True)
         self.assertEqual(done.stdout.strip(), "[]")
         for i, expected in enumerate(model_chain(make_model(), segments)):
-            np.testing.assert_allclose(np.load(folder / f"scores{i}.npy"), expected, atol=1e-5)
+            atol = rounding.of_scores(make_model().config)
+            found = np.load(folder / f"scores{i}.npy")
+            np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
     @parameterized.parameters("char", "sentencepiece")
     def test_by_the_c_library_alone(self, kind):
@@ -195,13 +198,12 @@ print([name for name in sys.modules if name.startswith("txl_tf")])
         done = subprocess.run(command, cwd=folder, capture_output=True, check=True, text=True)
         self.assertEqual(done.stdout.splitlines()[-1], "[]")  # no Python of TensorFlow
         answers = np.load(folder / "answers.npz")
-        np.testing.assert_allclose(
-            answers["0/step/scores"], make_model(kind)(ids)[0], rtol=0, atol=1e-5
-        )
+        atol = rounding.of_scores(make_model(kind).config, 80)
+        scores = answers["0/step/scores"]
+        np.testing.assert_allclose(scores, make_model(kind)(ids)[0], rtol=0, atol=atol)
         expected = Scorer(make_model(kind), make_tokenizer(kind), segment_len=8).score(TEXT[:80])
-        np.testing.assert_allclose(
-            answers["1/score/log_probs"][0, 1:], expected.log_probs[1:], atol=1e-4
-        )
+        found = answers["1/score/log_probs"][0, 1:]
+        np.testing.assert_allclose(found, expected.log_probs[1:], rtol=0, atol=atol)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
 
+import rounding
 import trained
 from txl_tf import model_dir as model_dirs
 from txl_tf.inference.score import Scorer
@@ -39,10 +40,13 @@ class ScoreProgramTest(parameterized.TestCase):
         self.assertEqual(found.keys(), expected.keys())
         self.assertEqual(found["tokens"], list(expected["tokens"]))
         self.assertIsNone(found["log_probs"][0])
-        np.testing.assert_allclose(
-            found["log_probs"][1:], expected["log_probs"][1:], rtol=1e-4, atol=1e-4
-        )
-        self.assertAlmostEqual(found["nats"], expected["nats"], delta=1e-3)
+        ours, theirs = found["log_probs"][1:], expected["log_probs"][1:]
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=self.atol())
+        self.assertAlmostEqual(found["nats"], expected["nats"], delta=len(content) * self.atol())
+
+    def atol(self):
+        """Returns the tolerance of one log-probability."""
+        return rounding.of_scores(self.loaded.model.config, len(TEXT))
 
     def test_a_file_is_one_text(self):
         (found,), _ = self.score(f"--input={self.file}")
@@ -54,7 +58,8 @@ class ScoreProgramTest(parameterized.TestCase):
         packed = gzip.compress(TEXT.encode())
         (found,), _ = self.score("--input=-", "--summary", stdin=packed)
         self.assertNotIn("tokens", found)
-        self.assertAlmostEqual(found["nats"], self.expected(TEXT).nats, delta=1e-3)
+        atol = len(TEXT) * self.atol()
+        self.assertAlmostEqual(found["nats"], self.expected(TEXT).nats, delta=atol)
 
     def test_each_line_is_a_text(self):
         found, _ = self.score("--input=-", "--per_line", "--batch_size=2", stdin=TEXT)
@@ -69,7 +74,8 @@ class ScoreProgramTest(parameterized.TestCase):
         scorer = Scorer(
             self.loaded.model.with_lengths(mem_len=3), self.loaded.tokenizer, segment_len=2
         )
-        self.assertAlmostEqual(found["nats"], scorer.score(TEXT).nats, delta=1e-3)
+        atol = len(TEXT) * self.atol()
+        self.assertAlmostEqual(found["nats"], scorer.score(TEXT).nats, delta=atol)
         self.assertGreater(abs(found["nats"] - self.expected(TEXT).nats), 1e-2)
 
     @parameterized.parameters(

@@ -8,6 +8,7 @@ import pytest
 from absl.testing import absltest, parameterized
 
 import far_answer
+import rounding
 import trained
 from txl_tf.classify.classifier import Classifier
 from txl_tf.data import labelled_text
@@ -71,7 +72,8 @@ class TrainClassifierTest(parameterized.TestCase):
         self.assertRegex(stderr, r"step=4 nats=\d\.\d+ tokens_per_s=\d+ seconds_left=0")
 
         again = trained.last_json(self.run_program(f"--test={data['test']}")[0])
-        self.assertAlmostEqual(again.pop("nats"), test.pop("nats"), delta=1e-6)
+        atol = rounding.of_scores(Classifier.load(self.model_dir).config.model, 64)
+        self.assertAlmostEqual(again.pop("nats"), test.pop("nats"), delta=atol)
         for one in (again, test):
             del one["seconds"]
         self.assertEqual(again, test)
@@ -88,7 +90,8 @@ class TrainClassifierTest(parameterized.TestCase):
             np.testing.assert_allclose(
                 [line["probabilities"][name] for name in far_answer.LABELS],
                 [probabilities[name] for name in far_answer.LABELS],
-                atol=1e-6,
+                rtol=0,
+                atol=atol,
             )
         right = np.mean([f["label"] == t.label for f, t in zip(found, texts, strict=True)])
         self.assertAlmostEqual(right, test["accuracy"])
