@@ -10,10 +10,12 @@ import trained
 from txl_tf import model_dir, presets
 from txl_tf.classify import config as configs
 from txl_tf.classify.classifier import Classifier
-from txl_tf.config import override_all
+from txl_tf.config import override, override_all
+from txl_tf.data.text import Piece
 from txl_tf.data.tokenizers import ByteTokenizer
 from txl_tf.inference.generate import Conversation, Generator
 from txl_tf.inference.score import Scorer
+from txl_tf.inference.scoring import lines
 from txl_tf.inference.state import STATES
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops import machine
@@ -52,6 +54,15 @@ class TrainingTest(parameterized.TestCase):
     def test_a_preset_fits(self):
         with of_limit(10**9):
             memory_use.check_memory(presets.preset("tiny"), 1)
+            memory_use.check_validation_memory(presets.preset("tiny"))
+
+    def test_validation_takes_as_many_bytes_a_number_as_training_computes_in(self):
+        config = override(presets.preset("tiny"), "eval.mem_len=1000000")
+        with of_limit(50 * 10**9):
+            with self.assertRaisesRegex(ValueError, "of state.* lower one of eval.batch_size"):
+                memory_use.check_validation_memory(config)
+            half = override(config, "train.precision=bfloat16")
+            memory_use.check_validation_memory(half)
 
     @parameterized.parameters(
         "train.batch_size=1000000000",
@@ -75,6 +86,7 @@ class TrainingTest(parameterized.TestCase):
         message = rf"memory must be at least .* got 16 GB on this machine; lower one of .*{name} "
         with of_limit(16 * 10**9), self.assertRaisesRegex(ValueError, message):
             memory_use.check_memory(config, 1)
+            memory_use.check_validation_memory(config)
 
 
 class InferenceTest(parameterized.TestCase):
@@ -98,6 +110,13 @@ class InferenceTest(parameterized.TestCase):
                 ValueError, "rows 1, tokens 1, mem_len 1000000000, segment_len"
             ):
                 STATES[name](huge)
+
+    def test_one_text_is_one_row_whatever_the_batch(self):
+        scorer = Scorer(self.model(), ByteTokenizer(), segment_len=4, batch_size=10_000)
+        with of_limit(10**6):
+            self.assertEqual(scorer.score("abc").num_tokens, 3)
+            with self.assertRaisesRegex(ValueError, "lower one of batch_size 10000, mem_len 4"):
+                scorer.score_each(lines([Piece(b"abc")]))
 
     def test_generation(self):
         generator = Generator(self.model(), ByteTokenizer())
@@ -143,7 +162,7 @@ class InferenceTest(parameterized.TestCase):
         with self.assertRaisesRegex(
             ValueError, "memory must be at least .* batch_size 1000000000000,"
         ):
-            Scorer(self.model(), ByteTokenizer(), batch_size=10**12)
+            Scorer(self.model(), ByteTokenizer(), batch_size=10**12).score_each([])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """Scores text with a model; see `scoring` for how."""
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.data import text
 from txl_tf.data.tokenizers.tokenizer import Tokenizer
 from txl_tf.inference import scoring
 from txl_tf.inference import state as states
@@ -20,7 +23,7 @@ class Scorer(scoring.TextScorer):
       state: what is remembered, "kv" (keys and values) or "hidden".
 
     Raises:
-      ValueError: an argument breaks a rule, or the machine has too little memory.
+      ValueError: an argument breaks a rule, or the machine has too little memory for one text.
 
     Attributes:
       progress: called after each step where it is set.
@@ -36,24 +39,39 @@ class Scorer(scoring.TextScorer):
         invalid_utf8: str = "error",
         state: str = "kv",
     ):
+        reader = _ModelReader(model, state, segment_len)
         super().__init__(
-            _ModelReader(model, state, segment_len, batch_size),
+            reader,
             tokenizer,
             segment_len=segment_len,
             batch_size=batch_size,
             invalid_utf8=invalid_utf8,
         )
+        self._check_memory = reader.check_memory
+
+    def score_each(
+        self, pieces: Iterable[text.Piece], *, summary: bool = False
+    ) -> Iterator[scoring.Score]:
+        """As in `TextScorer`.
+
+        Raises:
+          ValueError: the machine has too little memory for `batch_size` rows; one text takes one.
+        """
+        self._check_memory(self._batch_size)
+        return super().score_each(pieces, summary=summary)
 
 
 class _ModelReader:
     """A `scoring.Reader`: a model's state behind a compiled step."""
 
-    def __init__(self, model, state: str, segment_len: int, batch_size: int):
+    def __init__(self, model, state: str, segment_len: int):
         self._state = states.make(state, model, segment_len)
-        self._state.check_memory(batch_size, batch_size=batch_size)
         self._step = tf.function(self._state.nll, autograph=False, reduce_retracing=True)
         self.vocab_size = self._state.vocab_size
         self.initial = self._state.initial
+
+    def check_memory(self, batch_size: int) -> None:
+        self._state.check_memory(batch_size, batch_size=batch_size)
 
     def nll(self, ids: np.ndarray, targets: np.ndarray, state, lengths: np.ndarray):
         ids, targets, lengths = map(tf.constant, (ids, targets, lengths))

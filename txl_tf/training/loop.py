@@ -33,7 +33,7 @@ from txl_tf.training import (
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.distribution import Distribution
 from txl_tf.training.loss_scale import LossScale
-from txl_tf.training.memory_use import check_memory
+from txl_tf.training.memory_use import check_memory, check_validation_memory
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.profile import Profile
 from txl_tf.training.run_data import RunData
@@ -109,6 +109,8 @@ def train(
     check_memory(config, distribution.num_replicas)
     preemption.check(preemption_notice)
     data = RunData(config, data_dir, distribution)
+    if data.valid is not None:
+        check_validation_memory(config)
     before = model_dirs.read_config(model_dir) if model_dirs.exists(model_dir) else None
     if before is not None:
         resume.check_goes_on(before, config, model_dir)

@@ -3,9 +3,10 @@
 import os
 import resource
 
+import keras
 import tensorflow as tf
 
-from txl_tf.config import Config
+from txl_tf.config import POLICIES, Config
 from txl_tf.memory_estimate import (
     inference_estimate,
     least_parameters,
@@ -34,23 +35,40 @@ def _resident() -> int:
 
 
 def check_memory(config: Config, num_replicas: int) -> None:
-    """Refuses a run whose training, validation or samples cannot fit into the machine's memory.
+    """Refuses a run whose training cannot fit into the machine's memory.
+
+    Raises:
+      ValueError: names the bytes, and the settings that they follow from.
+    """
+    model, train = config.model, config.train
+    needed = memory_estimate(model, train, least_parameters(model), num_replicas)
+    rows = dict(batch_size=train.batch_size, segment_len=train.segment_len, mem_len=model.mem_len)
+    machine.check_memory(needed.parts, rows | sizes_of(model))
+
+
+def check_validation_memory(config: Config) -> None:
+    """Refuses a run whose validation or samples cannot fit, computed as it trains.
 
     Raises:
       ValueError: names the bytes, and the settings that they follow from.
     """
     model, train, evaluation = config.model, config.train, config.eval
-    needed = memory_estimate(model, train, least_parameters(model), num_replicas)
-    rows = dict(batch_size=train.batch_size, segment_len=train.segment_len, mem_len=model.mem_len)
-    machine.check_memory(needed.parts, rows | sizes_of(model))
+    compute = tf.as_dtype(keras.DTypePolicy(POLICIES[train.precision]).compute_dtype).size
     mem_len = model.mem_len if evaluation.mem_len is None else evaluation.mem_len
     tokens = evaluation.segment_len or train.segment_len
     valid = inference_estimate(
-        model, evaluation.batch_size, tokens, mem_len=mem_len, num_encodings=mem_len + tokens
+        model,
+        evaluation.batch_size,
+        tokens,
+        mem_len=mem_len,
+        num_encodings=mem_len + tokens,
+        compute=compute,
     )
     rows = {"batch_size": evaluation.batch_size, "segment_len": tokens, "mem_len": mem_len}
     machine.check_memory(valid.parts, {f"eval.{k}": v for k, v in rows.items()})
     if train.sample_length:
         length = train.sample_length
-        sample = inference_estimate(model, 1, 1, mem_len=mem_len, num_written=length)
+        sample = inference_estimate(
+            model, 1, 1, mem_len=mem_len, compute=compute, num_written=length
+        )
         machine.check_memory(sample.parts, {"sample_length": length})
