@@ -13,6 +13,7 @@ from absl.testing import absltest, parameterized
 import helpers
 import rounding
 from txl_tf import config as configs
+from txl_tf import model_dir as model_dirs
 from txl_tf.classify import batches, training
 from txl_tf.classify import config as classify_config
 from txl_tf.classify.classifier import Classifier
@@ -239,6 +240,19 @@ class ClassifierTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "must have none of .* got .*/model.1.; choose"):
             classifier.save(str(parent / "model[1]"))
         self.assertCountEqual(os.listdir(parent), ["model", "model.old"])
+
+    def test_it_replaces_no_language_model(self):
+        """That of an import has the very same files."""
+        folder = helpers.temp_dir(self)
+        config = configs.Config(model=helpers.tiny_config())
+        model_dirs.describe(str(folder), config, tokenizers.ByteTokenizer())
+        before = sorted(os.listdir(folder))
+        classifier = Classifier(small(), tokenizers.ByteTokenizer())
+        with self.assertRaisesRegex(
+            ValueError, "must hold a classifier or nothing, got .*config.j"
+        ):
+            classifier.save(str(folder))
+        self.assertEqual(sorted(os.listdir(folder)), before)
 
     def test_what_users_put_into_it_stays(self):
         """Each better validation writes the weights anew."""

@@ -3,6 +3,7 @@
 import gzip
 import io
 import os
+import shutil
 from unittest import mock
 
 import numpy as np
@@ -232,6 +233,20 @@ class RefusalTest(PrepareCase):
         with self.assertRaisesRegex(ValueError, "nothing but prepared data, got .*/train.txt"):
             prepare.prepare(source, str(self.folder), Recipe())
         self.assertTrue((self.folder / "train.txt").exists())
+
+    def test_what_others_call_like_ours_stays(self):
+        marks = "and no metadata.json or preparation.json"
+        for name, message in (
+            ("images.tfrecord", "nothing but prepared data, got .*/images.tfrecord"),
+            ("train-00000-of-00001.tfrecord", f"or nothing, got .*out with train-0.* {marks}"),
+            ("vocab.txt", f"data or nothing, got .*out with vocab.txt {marks}"),
+        ):
+            (self.folder / "out").mkdir()
+            self.file("years of work", f"out/{name}")
+            with self.subTest(name), self.assertRaisesRegex(ValueError, message):
+                self.prepare("a")
+            self.assertEqual(os.listdir(self.out), [name])
+            shutil.rmtree(self.out)
 
     def test_another_process_that_prepares_it(self):
         self.prepare("before")

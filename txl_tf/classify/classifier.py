@@ -190,10 +190,14 @@ class Classifier:
 
 
 def _check_folder(name: str, path: str) -> None:
-    """Refuses to replace anything but a classifier."""
-    if not files.is_folder(path):
+    """Refuses to replace anything but a classifier: a language model has the same files."""
+    if not files.is_folder(path) or not files.names(path):
         outputs.check_new(name, path)
         return
     for found in files.names(path):
         if found not in _OUR_FILES:
             raise ValueError(f"{name} must hold nothing but a classifier, got {path}/{found}")
+    try:
+        files.read_json(os.path.join(path, _CONFIG), ClassifierConfig.from_json)
+    except ValueError as error:
+        raise ValueError(f"{name} must hold a classifier or nothing, got {error}") from error

@@ -7,6 +7,7 @@ not depend on how many. It is written beside the output folder and takes its pla
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +21,9 @@ from txl_tf.progress import Progress
 _WORTH_WORKERS = 1 << 23  # bytes of text; for less, starting processes takes longer than they save
 SPLITS = ("train", "valid", "test")
 RECORD_FILE = "preparation.json"
-_OUR_FILES = {RECORD_FILE, metadata.FILE_NAME, *tokenizers.FILES}
+_MARKS = {RECORD_FILE, metadata.FILE_NAME}  # one of these there is in all prepared data
+_OUR_FILES = {*_MARKS, *tokenizers.FILES}
+_SHARD = re.compile(r".+-\d{5,}-of-\d{5,}\.tfrecord")
 
 Splits = Mapping[str, Sequence[text.Source]]
 
@@ -111,9 +114,15 @@ def _check_folder(name: str, path: str) -> None:
         return
     if not files.is_folder(path):
         raise ValueError(f"{name} must be a folder, got the file {path}")
-    for found in files.names(path):
-        if found not in _OUR_FILES and not found.endswith(".tfrecord"):
+    names = files.names(path)
+    for found in names:
+        if found not in _OUR_FILES and not _SHARD.fullmatch(found):
             raise ValueError(f"{name} must hold nothing but prepared data, got {path}/{found}")
+    if names and _MARKS.isdisjoint(names):  # others call their shards and vocabularies likewise
+        marks = " or ".join(sorted(_MARKS))
+        raise ValueError(
+            f"{name} must hold prepared data or nothing, got {path} with {names[0]} and no {marks}"
+        )
 
 
 def _reusable(
