@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import os
 import sys
 
 from absl.testing import absltest, parameterized
@@ -60,6 +61,13 @@ class FindTest(absltest.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, message):
                 self.find(*patterns)
+
+    def test_a_pipe_cannot_be_read_twice(self):
+        os.mkfifo(self.folder / "pipe")
+        with self.assertRaisesRegex(
+            ValueError, "/pipe must be a file, .* got a pipe or a device; w"
+        ):
+            self.find("pipe")
 
     def test_unknown_file_systems(self):
         for path in ("https://example.org/a.txt", "s3://bucket/*.txt", "ftp://x/**/a"):

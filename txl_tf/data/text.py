@@ -100,7 +100,8 @@ def find(patterns: Sequence[str]) -> list[Source]:
     """The files of paths and globs, in the given order; those of a glob sorted.
 
     Raises:
-      ValueError: a path does not exist, a glob matches nothing, a file comes twice.
+      ValueError: a path does not exist, or can be read but once; a glob matches nothing; a file
+        comes twice.
     """
     paths: list[str] = []
     for pattern in patterns:
@@ -116,6 +117,11 @@ def find(patterns: Sequence[str]) -> list[Source]:
         if path in seen:
             raise ValueError(f"{path} must be given once for a split, got it twice")
         seen.add(path)
+        if files.exists(path) and not (files.is_remote(path) or os.path.isfile(path)):
+            raise ValueError(
+                f"{path} must be a file, which can be read more than once, got a pipe or a device; "
+                "write its text into a file first"
+            )
     return [Source.from_path(path) for path in paths]
 
 
