@@ -38,7 +38,7 @@ run() {
 # bits_per_byte FLAG...: evaluates on the test split.
 bits_per_byte() {
     local told
-    told="$(run evaluate.py --model_dir="$folder/model" --data_dir="$folder/data" --split=test "$@")"
+    told="$(run evaluate.py --model_dir="$folder/model" --data_dir="$folder/data" --split=test "$@")" || return
     echo "$told" >&2 # not by way of /dev/stderr, which opens a file anew and so loses what is in it
     tail -n 1 <<<"$told" |
         "$python" -c 'import json, sys; print("%.3f" % json.load(sys.stdin)["bits_per_byte"])'

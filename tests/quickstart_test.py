@@ -38,6 +38,16 @@ class QuickstartTest(absltest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertNotIn("3/6", done.stdout)
 
+    def test_a_failing_evaluation_is_the_last_word(self):
+        python = self.folder / "python"
+        python.write_text(
+            f'#!/bin/sh\n[ $1 = -c ] && exec {sys.executable} "$@"\n'
+            "[ $1 = scripts/evaluate.py ] && echo 'evaluate: error: why' >&2 && exit 3\nexit 0\n"
+        )
+        python.chmod(0o755)
+        done = self.run_script("out", QUICKSTART_PYTHON=str(python))
+        self.assertEqual((done.returncode, done.stderr), (3, "evaluate: error: why\n"))
+
     def test_a_log_file_holds_it_all(self):
         """stdout and stderr may be one file, which nothing may open anew."""
         python = self.folder / "python"
