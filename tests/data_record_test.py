@@ -42,11 +42,11 @@ class ChangesTest(parameterized.TestCase):
     def test_another_name_of_the_same_text_is_none(self):
         self.assertEmpty(list(split().changes(split(sources=("x/a", "x/b"), since=4))))
 
-    def test_since_is_where_the_run_is_or_before(self):
+    def test_a_run_that_fell_back_reads_its_text_from_there_and_keeps_no_best_of_before(self):
         record = DataRecord(train=split(since=None), valid=split(since=6))
         found = [(r.train.since, r.valid_since) for r in (record.at(4), record.at(9).at(3))]
-        self.assertEqual(found, [(4, 4), (3, 3)])
-        self.assertEqual(record.at(9).valid_since, 6)
+        self.assertEqual(found, [(4, 6), (3, 6)])
+        self.assertEqual(DataRecord(train=split(), valid=split(since=None)).at(5).valid_since, 5)
 
 
 class FileTest(parameterized.TestCase):

@@ -55,6 +55,16 @@ class StreamReaderTest(parameterized.TestCase):
         tokens, _ = read(open_reader(folder), 6)
         self.assertEqual(tokens, TOKENS[6:].tolist())
 
+    def test_data_that_are_prepared_anew_are_not_read_on(self):
+        folder = stream_data.write(helpers.temp_dir(self), TOKENS, num_shards=2)
+        reader = open_reader(folder)
+        runs = reader.runs(0)
+        next(runs)
+        path = folder / metadata.FILE_NAME  # of another text, whose shards have the same names
+        path.write_text(path.read_text() + " ")
+        with self.assertRaisesRegex(ValueError, "must stay as it is while it is read, got other"):
+            list(runs)
+
 
 class WrongFilesTest(parameterized.TestCase):
     """Shards of 10, 10 and 9 tokens in runs of 3; something is wrong with the second."""

@@ -27,8 +27,8 @@ class StreamReader:
     """The stream of one split, in the order of its shards.
 
     Raises:
-      ValueError: a shard is missing; or, while reading, is not what the metadata say. The message
-        names the file.
+      ValueError: a shard is missing; or, while reading, is not what the metadata say, or the folder
+        was prepared anew. The message names the file or the folder.
     """
 
     def __init__(self, data_dir: str, split: str, data: metadata.Metadata):
@@ -42,6 +42,8 @@ class StreamReader:
                 f"data_dir must hold the {len(names)} shards of {split!r}, lacks "
                 f"{len(lacking)}: {folder}/{lacking[0]}"
             )
+        self._folder = folder
+        self._described = files.read_bytes(f"{folder}/{metadata.FILE_NAME}")
         self._paths = [f"{folder}/{name}" for name in names]
         self._shard_starts = [0, *itertools.accumulate(self._split.shards)]
 
@@ -53,6 +55,7 @@ class StreamReader:
 
     def _shard_runs(self, shard: int, offset: int) -> Iterator[Run]:
         """Yields a shard from its token `offset` on."""
+        self._check_unchanged()
         path, tokens = self._paths[shard], self._split.shards[shard]
         run_tokens = self._split.run_tokens
         first, skipped = divmod(offset, run_tokens)
@@ -67,6 +70,13 @@ class StreamReader:
                 )
             yield Run(run.tokens[skipped:], run.document_start[skipped:])
             skipped = 0
+
+    def _check_unchanged(self) -> None:
+        """Refuses to read on from other text, of which shards have the same names."""
+        if files.read_bytes(f"{self._folder}/{metadata.FILE_NAME}") != self._described:
+            raise ValueError(
+                f"{self._folder} must stay as it is while it is read, got other data in its place"
+            )
 
     def _parse(self, path: str, example: bytes) -> Run:
         try:

@@ -89,16 +89,14 @@ class DataRecord:
     def at(self, step: int) -> "DataRecord":
         """Returns the record of a run that is at `step`, where what is new begins.
 
-        That may be an earlier step than the one it began at: of a run that fell back.
+        A run may have fallen back to an earlier step than that where its text began: the text
+        begins there then. A validation does not: the best that is kept may be of the one before.
         """
-
-        def settled(split: SplitRecord) -> SplitRecord:
-            since = step if split.since is None else min(split.since, step)
-            return dataclasses.replace(split, since=since)
-
-        return DataRecord(
-            train=settled(self.train), valid=None if self.valid is None else settled(self.valid)
-        )
+        since = step if self.train.since is None else min(self.train.since, step)
+        train, valid = dataclasses.replace(self.train, since=since), self.valid
+        if valid is not None and valid.since is None:
+            valid = dataclasses.replace(valid, since=step)
+        return DataRecord(train=train, valid=valid)
 
 
 def of_run(config: Config, data: RunData) -> DataRecord:
