@@ -108,7 +108,10 @@ class ContinuityTest(parameterized.TestCase):
         train = metadata.Metadata.load(folder)
         split = metadata.SplitMetadata(shards=tuple(writer.shards), tokens=100, run_tokens=5)
         data = metadata.Metadata(
-            tokenizer={}, vocab_size=100, vocab_checksum="", splits={**train.splits, "valid": split}
+            tokenizer=train.tokenizer,
+            vocab_size=100,
+            vocab_checksum="",
+            splits={**train.splits, "valid": split},
         )
         (folder / metadata.FILE_NAME).write_text(data.to_json())
         read = batches.Batches(folder, "valid", batch_size=3, segment_len=7)

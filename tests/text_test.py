@@ -58,6 +58,10 @@ class FindTest(absltest.TestCase):
             (["*.zip"], r"/\*.zip must match a file, got none"),
             (["e.txt"], r"/e.txt must be a file, got a folder; try .*/e.txt/\*"),
             (["a.txt", "*.txt"], "/a.txt must be given once for a split, got it twice"),
+            (
+                ["a.txt", "e.txt/../a.txt"],
+                "/e.txt/../a.txt must be given once for a split, got it twice",
+            ),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 self.find(*patterns)

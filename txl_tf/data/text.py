@@ -114,9 +114,10 @@ def find(patterns: Sequence[str]) -> list[Source]:
         paths += found
     seen: set[str] = set()
     for path in paths:
-        if path in seen:
+        real = path if files.is_remote(path) else os.path.realpath(path)
+        if real in seen:
             raise ValueError(f"{path} must be given once for a split, got it twice")
-        seen.add(path)
+        seen.add(real)
         if files.exists(path) and not (files.is_remote(path) or os.path.isfile(path)):
             raise ValueError(
                 f"{path} must be a file, which can be read more than once, got a pipe or a device; "
