@@ -106,7 +106,7 @@ def _proto(values) -> tensor_pb2.TensorProto:
 def _zeros(told: dict[str, Any]) -> tensor_pb2.TensorProto:
     """One row of zeros. A single number stands for all: the file need not hold a whole state."""
     dtype = tf.dtypes.as_dtype(told["dtype"])
-    proto = tf.make_tensor_proto(0, dtype, [1])
     shape = tf.TensorShape([1, *told["shape"][1:]])
+    proto = tf.make_tensor_proto(0, dtype, [min(shape.num_elements(), 1)])  # none without a memory
     proto.tensor_shape.CopyFrom(shape.as_proto())
     return proto
