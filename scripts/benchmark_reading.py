@@ -34,7 +34,7 @@ _PROGRAM = str(pathlib.Path(__file__).with_name("train.py"))
 
 
 def rows(config: Config, content: str, data_dir: str, repeats: int) -> list[dict[str, Any]]:
-    """Those of reading and training; `data_dir` has the bytes of `content`."""
+    """Returns the rows of reading and training; `data_dir` has the bytes of `content`."""
     reader = reader_of(config, data_dir)
     check_rows(reader, content)
     model = dataclasses.replace(config.model, vocab_size=reader.metadata.vocab_size)

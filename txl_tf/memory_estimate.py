@@ -202,7 +202,7 @@ def _layers_of_a_row(model: Model, tokens: int, compute: int, rematerialize: boo
 
 
 def _scored(spec: str, keys: int) -> int:
-    """How many of the keys an attention spec scores for a query."""
+    """Returns the number of keys that an attention spec scores for a query."""
     reach = specs.build(kinds.ATTENTION, spec).reach
     return keys if reach is None else min(keys, reach + 1)
 

@@ -174,7 +174,10 @@ def restore_checkpoint(weights: dict[str, tf.Variable], prefix: str) -> None:
 
 
 def manager(checkpoint: tf.train.Checkpoint, folder: str, keep: int) -> tf.train.CheckpointManager:
-    """What saves into a folder and removes older ones; a damaged list of those is made anew."""
+    """Returns a manager that saves into a folder and removes older checkpoints.
+
+    A damaged list of those is made anew.
+    """
     found = checkpoints(folder)
     if found != _listed(folder):
         names = [os.path.basename(prefix) for prefix in found]

@@ -75,7 +75,7 @@ class Progress:
         self._first = self._first or self._last
 
     def line(self) -> str:
-        """What is to be told now."""
+        """Returns the text of a log line for now."""
         told: dict[str, Any] = {"job": self._job}
         first, last = self._first, self._last
         if first is None or last is None:

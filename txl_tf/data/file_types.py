@@ -59,7 +59,7 @@ _NEARLY_ALL = 0.95
 
 
 class FileType(NamedTuple):
-    """What a file is, with its article, and how to make text of it."""
+    """A type of file, with its article, and the advice how to make text of it."""
 
     name: str
     advice: str

@@ -18,7 +18,7 @@ _PATTERN = re.compile(r"[][*?\\]")
 
 
 def _remote(path: str) -> Any:
-    """What knows the file system of a path."""
+    """Returns `tf.io.gfile` for a path whose file system it knows."""
     import tensorflow as tf  # see above
 
     match = _SCHEME.match(path)
