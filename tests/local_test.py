@@ -29,41 +29,42 @@ def inputs(rows, queries, memory, heads=4, width=6, later=0):
 
 
 def oracle(arrays, rules, window, dilations, k=None):
-    """Dense attention in float64, pair by pair masked."""
+    """Dense attention in float64 under the mask of all pairs, by its definition."""
     content, position, keys, values, encodings = (np.array(x, np.float64) for x in arrays)
-    rows, heads, queries, width = content.shape
-    num_keys = keys.shape[2]
-    slots = num_keys - queries
-    nonneg = encodings.shape[1] if rules.lookahead == 0 else (encodings.shape[1] + 1) // 2
-    result = np.zeros(content.shape)
-    for b, h, i in np.ndindex(rows, heads, queries):
-        dilation = dilations[h // (heads // len(dilations))]
-        scores, seen = [], []
-        for j in range(num_keys):
-            distance = slots + i - j
-            real = j >= slots - int(rules.remembered[b])
-            if rules.lengths is not None:
-                real &= j < slots + int(rules.lengths[b])
-            if rules.documents is not None:
-                mark = 0 if j < slots else int(rules.documents[b, j - slots])
-                real &= mark == int(rules.documents[b, i])
-            if rules.attention_span is not None:
-                real &= distance < rules.attention_span
-            ahead = 0 if rules.lookahead == 0 else window * dilation
-            if not real or distance % dilation or not -ahead <= distance <= window * dilation:
-                continue
-            score = content[b, h, i] @ keys[b, h, j]
-            score += position[b, h, i] @ encodings[h, nonneg - 1 - distance]
-            scores.append(score / width**0.5)
-            seen.append(values[b, h, j])
-        if not scores:
-            continue
-        scores = np.array(scores)
-        if k is not None and len(scores) > k:
-            scores[scores < np.sort(scores)[-k]] = -np.inf
-        weights = np.exp(scores - scores.max())
-        result[b, h, i] = weights / weights.sum() @ np.array(seen)
-    return result
+    heads, queries, width = content.shape[1:]
+    slots = keys.shape[2] - queries
+    looks_ahead = rules.lookahead != 0
+    dilation = np.repeat(dilations, heads // len(dilations))[:, np.newaxis, np.newaxis]  # [H, 1, 1]
+    key = np.arange(keys.shape[2])
+    distance = slots + np.arange(queries)[:, np.newaxis] - key  # [T, S]
+    seen = (distance % dilation == 0) & (distance <= window * dilation)  # [H, T, S]
+    seen &= distance >= (-window * dilation if looks_ahead else 0)
+    if rules.attention_span is not None:
+        seen &= distance < rules.attention_span
+    seen = seen & (key >= slots - of_rows(rules.remembered))  # [B, H, T, S]
+    if rules.lengths is not None:
+        seen &= key < slots + of_rows(rules.lengths)
+    if rules.documents is not None:
+        of_key = np.pad(rules.documents, [[0, 0], [slots, 0]])  # memory belongs to document 0
+        same = np.array(rules.documents)[:, :, np.newaxis] == of_key[:, np.newaxis]  # [B, T, S]
+        seen &= same[:, np.newaxis]
+
+    nearest = (encodings.shape[1] - 1) // 2 if looks_ahead else encodings.shape[1] - 1
+    encodings = encodings[:, np.minimum(nearest - distance, encodings.shape[1] - 1)]  # [H, T, S, K]
+    scores = np.einsum("bhtk,bhsk->bhts", content, keys)
+    scores += np.einsum("bhtk,htsk->bhts", position, encodings)
+    scores = np.where(seen, scores / width**0.5, -np.inf)
+    if k is not None:
+        scores[scores < np.sort(scores)[..., [-k]]] = -np.inf
+    highest = scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores - np.where(np.isinf(highest), 0, highest))
+    total = weights.sum(axis=-1, keepdims=True)  # 0 where nothing is seen
+    return weights / np.where(total == 0, 1, total) @ values
+
+
+def of_rows(x):
+    """[B] -> [B, 1, 1, 1]"""
+    return np.reshape(x, [-1, 1, 1, 1])
 
 
 SIZES = (  # queries, memory, window, block
