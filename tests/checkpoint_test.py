@@ -112,6 +112,7 @@ class CheckpointsTest(parameterized.TestCase):
             file.write(b"\xff\x00 no list")
         with self.assertLogs(level="WARNING") as logs:
             found = self.restore(keep=2)
+        self.assertLen(logs.output, 1)  # though it was read several times
         self.assertRegex(logs.output[0], "/checkpoint cannot be read: 'utf-8' codec")
         self.check_equal(found, state)
         found.optimizer.iterations.assign(12)
@@ -119,6 +120,24 @@ class CheckpointsTest(parameterized.TestCase):
         kept = [model_dir.step_of(prefix) for prefix in model_dir.checkpoints(self.folder)]
         self.assertEqual(kept, [12, 8])
         self.assertNotIn("ckpt-4.index", os.listdir(self.folder))
+
+    def test_a_folder_in_place_of_the_list_is_refused(self):
+        os.makedirs(os.path.join(self.folder, "checkpoint"))
+        with self.assertRaisesRegex(ValueError, "/checkpoint must be a file, got a folder"):
+            self.restore()
+
+    @parameterized.parameters(
+        (dict(num_layers=3), r"its weights are \d+, those of the config \d+"),
+        (dict(num_layers=1), r"its weights are \d+, those of the config \d+"),
+        (dict(tie_embeddings=False), r"its weights are \d+, those of"),
+        (dict(d_inner=20), "Received incompatible tensor"),
+    )
+    def test_a_model_of_another_config_is_refused(self, changes, message):
+        state = State(self.path, seed=4)
+        state.checkpoints.save(state.memory)
+        other = TransformerXL(helpers.tiny_config(**changes))
+        with self.assertRaisesRegex(ValueError, f"checkpoint .*ckpt-4 must fit the model: {message}"):
+            model_dir.restore_weights(self.path, other)
 
     def test_the_best_has_a_value_that_survives(self):
         state = State(self.path, seed=4)

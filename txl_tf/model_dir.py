@@ -11,11 +11,12 @@ It is complete from the moment config.json is there, which is written last. Any 
 `tf.io.gfile` knows will do.
 """
 
+import contextlib
 import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -168,9 +169,28 @@ def restore_variables(path: str, weights: dict[str, tf.Variable], which: str | N
 
 
 def restore_checkpoint(weights: dict[str, tf.Variable], prefix: str) -> None:
-    """Reads weights by their names in the model from one checkpoint."""
-    checkpoint = tf.train.Checkpoint(weights=weights)
-    checkpoint.restore(prefix).assert_existing_objects_matched().expect_partial()
+    """Reads weights by their names in the model from one checkpoint.
+
+    Raises:
+      ValueError: its weights are not those of the model, all of them; names both.
+    """
+    with fitting(prefix):
+        names = [name for name, _ in tf.train.list_variables(prefix)]
+        stored = sum(name.startswith("weights/") for name in names)
+        if stored != len(weights):
+            raise ValueError(f"its weights are {stored}, those of the config {len(weights)}")
+        checkpoint = tf.train.Checkpoint(weights=weights)
+        checkpoint.restore(prefix).assert_existing_objects_matched().expect_partial()
+
+
+@contextlib.contextmanager
+def fitting(prefix: str) -> Iterator[None]:
+    """Names the checkpoint in what TensorFlow raises where it is not one of the model."""
+    try:
+        yield
+    except (AssertionError, tf.errors.InvalidArgumentError, ValueError) as error:
+        told = str(error).partition("\n")[0].partition(": [")[0]  # there follow weights, in full
+        raise ValueError(f"checkpoint {prefix} must fit the model: {told}") from error
 
 
 def manager(checkpoint: tf.train.Checkpoint, folder: str, keep: int) -> tf.train.CheckpointManager:
@@ -209,13 +229,21 @@ def checkpoints(folder: str) -> list[str]:
 
 def _listed(folder: str) -> list[str]:
     """The prefixes in the list of a folder, newest first; none where it cannot be read."""
+    path = os.path.join(folder, _LIST)
+    files.check_no_folder(path)
     try:
         state = tf.train.get_checkpoint_state(folder)
     except ValueError as error:  # it is no UTF-8, or names none
-        logging.warning("%s cannot be read: %s", os.path.join(folder, _LIST), error)
+        _warn_once(f"{path} cannot be read: {error}")
         return []
     found = reversed(state.all_model_checkpoint_paths) if state else []
     return [prefix for prefix in found if re.search(r"-\d+$", prefix)]
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    """A list is read again and again before a run has mended it."""
+    logging.warning("%s", message)
 
 
 def step_of(prefix: str) -> int:

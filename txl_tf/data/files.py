@@ -58,6 +58,12 @@ def check_plain(name: str, path: str) -> None:
         raise ValueError(f"{name} must have a name in UTF-8, got {path!a}") from error
 
 
+def check_no_folder(path: str) -> None:
+    """Refuses a folder where a file is to be read or written."""
+    if is_folder(path):
+        raise ValueError(f"{path} must be a file, got a folder")
+
+
 def shown(path: str) -> str:
     r"""A path for messages and JSON: bytes of a name that are not UTF-8 are written as \xe9."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
@@ -72,8 +78,9 @@ def read_bytes(path: str) -> bytes:
     """The contents of a small file.
 
     Raises:
-      ValueError: it is not there.
+      ValueError: it is not there, or is a folder.
     """
+    check_no_folder(path)
     if not exists(path):
         raise ValueError(f"{path} must be a file, got none of that name")
     with open_bytes(path) as file:

@@ -146,6 +146,7 @@ def draft(path: str) -> Iterator[str]:
 
 def write(path: str, data: bytes) -> None:
     """Writes a small file, whole or not at all; nobody else may do so at the same time."""
+    files.check_no_folder(path)
     sweep(path)
     with draft(path) as folder:
         name = os.path.join(folder, os.path.basename(path))

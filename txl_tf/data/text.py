@@ -77,8 +77,7 @@ class Source(NamedTuple):
         Raises:
           ValueError: it is not there, or is another type of file; names it.
         """
-        if files.is_folder(path):
-            raise ValueError(f"{path} must be a file, got a folder")
+        files.check_no_folder(path)
         if not files.exists(path):
             raise ValueError(f"{path} must be a file, got none of that name")
         source = cls(files.shown(path), files.size(path), lambda: files.open_bytes(path))

@@ -16,16 +16,16 @@ The published vocabularies were counted by Python 2, for which only ASCII had wh
 (Hugging Face's), or whose words hold other white space. All others get "unicode".
 """
 
-import json
 import pickletools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from txl_tf.data import files, tokenizers, vocabulary, words
 from txl_tf.data.tokenizers import counted
-from txl_tf.importers import pickles, refusals, seekable, torch_files
+from txl_tf.fields import parse_json
+from txl_tf.importers import pickles, seekable, torch_files
 from txl_tf.importers.pickle_names import Record
-from txl_tf.importers.refusals import Refusal, shown
+from txl_tf.importers.refusals import shown
 
 _IN_FOLDER = ("cache.pkl", "cache.pt", "vocab.pkl", "vocab.bin", "vocab.json", "vocab.txt")
 _CORPUS_INFO = "corpus-info.json"
@@ -230,23 +230,13 @@ def _read_torch(path: str) -> Any:
 
 
 def _read_json(path: str) -> Any:
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in items:
-            if name in found:
-                raise Refusal(f"must hold each symbol once, got {_quoted(name)} again")
-            found[name] = value
-        return found
-
-    text = _read_file(path)
-    with refusals.naming(path, "JSON"):
-        held = json.loads(text, object_pairs_hook=pairs)
+    held = parse_json(files.read_text(path), path)
     return {"idx2sym": held} if isinstance(held, list) else held
 
 
 def _read_text(path: str) -> dict[str, Any]:
     """A list: the first field of a line is a symbol, what follows, such as a count, is not read."""
-    lines = _read_file(path).removeprefix("\ufeff").split("\n")
+    lines = files.read_text(path).removeprefix("\ufeff").split("\n")
     lines = lines[:-1] if lines[-1] == "" else lines
     symbols: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
@@ -260,12 +250,6 @@ def _read_text(path: str) -> dict[str, Any]:
                 f"got {_quoted(text)} of line {symbols[text]} again"
             )
     return {"idx2sym": list(symbols)}
-
-
-def _read_file(path: str) -> str:
-    if files.is_folder(path):
-        raise ValueError(f"{path} must be a file, got a folder")
-    return files.read_text(path)
 
 
 KINDS: dict[str, Callable[[str], Any]] = {

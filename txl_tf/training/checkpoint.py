@@ -120,11 +120,8 @@ class Checkpoints:
                 f"a run must go on from a state of training, got {prefix} with weights alone; "
                 "train --init_from goes on from it in a new model_dir"
             )
-        try:
+        with model_dirs.fitting(prefix):
             self._checkpoint.restore(prefix).assert_consumed()
-        except (AssertionError, tf.errors.InvalidArgumentError, ValueError) as error:
-            told = str(error).splitlines()[0]
-            raise ValueError(f"checkpoint {prefix} must fit the model: {told}") from error
         self._check_finite(f"checkpoint {prefix}")
 
     def _check_finite(self, where: str) -> None:
