@@ -17,6 +17,7 @@ import dataclasses
 import json
 import secrets
 import time
+from collections.abc import Iterator
 
 import program  # first: it quiets TensorFlow, which the others import
 
@@ -103,7 +104,7 @@ def _prompts() -> list[str]:
         text.decode(text.Piece(prompt.encode("utf-8", "surrogateescape"), "prompt"))
     if _PROMPT_FILE.value is not None:
         with text.Reader(text.Source.from_path(_PROMPT_FILE.value)) as reader:
-            data = b"".join(piece.data for piece in reader.pieces())
+            data = reader.whole()
         prompts.append(text.decode(text.Piece(data, _PROMPT_FILE.value)))
     return prompts or [""]
 
@@ -117,13 +118,14 @@ def _seed() -> int:
 def _stream(generator: Generator, prompt: str) -> None:
     conversation = Conversation(generator, _seed())
     conversation.read(prompt)
+    written = conversation.write(_LENGTH.value)  # refused before the prompt is printed
     print(prompt, end="")
-    _write(conversation)
+    _print_as_it_comes(written)
 
 
-def _write(conversation: Conversation) -> None:
+def _print_as_it_comes(written: Iterator[str]) -> None:
     start = time.monotonic()
-    for new in conversation.write(_LENGTH.value):
+    for new in written:
         print(new, end="", flush=True)
     print(flush=True)
     logging.info("seconds=%.1f", time.monotonic() - start)
@@ -140,7 +142,7 @@ def _converse(generator: Generator, before: str) -> None:
             conversation = Conversation(generator, seed)
             line = before + line
         conversation.read(line)
-        _write(conversation)
+        _print_as_it_comes(conversation.write(_LENGTH.value))
 
 
 def _continue(generator: Generator, prompts: list[str]) -> list[list[Continuation]]:

@@ -136,7 +136,9 @@ class CheckpointsTest(parameterized.TestCase):
         state = State(self.path, seed=4)
         state.checkpoints.save(state.memory)
         other = TransformerXL(helpers.tiny_config(**changes))
-        with self.assertRaisesRegex(ValueError, f"checkpoint .*ckpt-4 must fit the model: {message}"):
+        with self.assertRaisesRegex(
+            ValueError, f"checkpoint .*ckpt-4 must fit the model: {message}"
+        ):
             model_dir.restore_weights(self.path, other)
 
     def test_the_best_has_a_value_that_survives(self):

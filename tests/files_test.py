@@ -83,6 +83,19 @@ class FilesTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, r"model_dir must .* UTF-8, got 'run\\udcff'"):
             files.check_plain("model_dir", os.fsdecode(b"run\xff"))
 
+    def test_neighbours_whose_names_are_no_utf8(self):
+        open(os.fsencode(f"{self.folder}/a") + b"\xff", "w").close()
+        self.assertEqual(files.names(str(self.folder)), ["a\udcff"])
+        for read in (files.names, lambda path: files.glob(f"{path}/**/b")):
+            with self.assertRaisesRegex(ValueError, "names at file://.* must be UTF-8, got .*xff'"):
+                read(f"file://{self.folder}")
+
+    @parameterized.parameters("", "file://")
+    def test_a_folder_is_no_file(self, scheme):
+        path = f"{scheme}{self.folder}"
+        with self.assertRaisesRegex(ValueError, f"{path} must be a file, got a folder"):
+            files.read_bytes(path)
+
     def test_a_link_stands_for_its_target(self):
         os.symlink("there", f"{self.folder}/link")  # which is not there yet
         expected = os.path.realpath(f"{self.folder}/there")

@@ -13,6 +13,7 @@ from txl_tf.inference import generate
 from txl_tf.inference.generate import Conversation, Generator, TextStream
 from txl_tf.inference.sampling import Sampling
 from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.ops import machine
 
 GREEDY = Sampling(temperature=0.0)
 WORDS = ("<eos>", "the", "cat", "sat", "on", "mat", "<unk>", "and", "dog", "a", "ran")
@@ -54,6 +55,27 @@ class TextStreamTest(parameterized.TestCase):
         self.assertEqual(stream.add(b"b\xe6\x97"), "\ufffdb")
         self.assertEqual(stream.finish(), "\ufffd")
         self.assertEqual(stream.finish(), "")
+
+    @parameterized.parameters("byte", "characters", "words", "sentences")
+    def test_a_long_text_costs_no_more_than_its_length(self, name):
+        tokenizer = {
+            "byte": ByteTokenizer,
+            "characters": chars,
+            "words": words,
+            "sentences": functools.partial(
+                WordTokenizer, vocabulary=Vocabulary(["<S>", "a", "<unk>"]), end_of_line="boundary"
+            ),
+        }[name]()
+        text = "日本é😀 \n " * 90
+        ids = list(text.encode()) if name == "byte" else []
+        ids += np.random.default_rng(0).integers(tokenizer.vocab_size, size=1500).tolist()
+        decoded = []
+        counted = absltest.mock.Mock(wraps=tokenizer)
+        counted.decode = lambda ids: decoded.append(len(ids)) or tokenizer.decode(ids)
+        stream = TextStream(counted)
+        parts = [stream.add(ids[i : i + 7]) for i in range(0, len(ids), 7)]
+        self.assertEqual("".join(parts) + stream.finish(), tokenizer.decode(ids))
+        self.assertLess(sum(decoded), 50 * len(ids))  # else a hundred times it, and more
 
     def test_context_decides_about_spaces_and_is_not_shown(self):
         stream = TextStream(words(), [1, 2])
@@ -194,6 +216,15 @@ class ConversationTest(absltest.TestCase):
         self.assertEqual(first, alone.text)
         whole = f"the cat{first} and a dog"
         self.assertEqual(second, make_generator().samples([whole], 5)[0][0].text)
+
+    def test_too_much_is_refused_before_anything_is_written(self):
+        conversation = Conversation(make_generator())
+        conversation.read("the cat")
+        with (
+            absltest.mock.patch.object(machine, "memory_limit", lambda: 10**6),
+            self.assertRaisesRegex(ValueError, "memory must be at least .* length 1000000000"),
+        ):
+            conversation.write(10**9)
 
     def test_nothing_new_goes_on(self):
         conversation = Conversation(make_generator())

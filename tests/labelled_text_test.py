@@ -32,6 +32,15 @@ class LabelledTextTest(parameterized.TestCase):
         found = labelled_text.read(self.write(f"a\t{long}\nb\t{long}x\n"))
         self.assertEqual([t.content for t in found], [long, long + "x"])
 
+    def test_a_text_without_end_is_refused(self):
+        self.enterContext(absltest.mock.patch.object(text, "LONGEST_WHOLE", 2_000_000))
+        long = "w" * 2_000_001
+        line, alone = self.write(f"short\n{long}"), self.write(long, "folder/x")
+        for path, name in ((line, f"{line}:2"), (str(self.folder / "folder"), alone)):
+            found = labelled_text.read_unlabelled(path)
+            with self.assertRaisesRegex(ValueError, f"{name} must be a text of at most 2000000 by"):
+                list(found)
+
     def test_a_compressed_file(self):
         path = self.write(gzip.compress(b"a\tone\nb\ttwo\n"))
         self.assertEqual([t.content for t in labelled_text.read(path)], ["one", "two"])

@@ -147,6 +147,20 @@ class OutputsTest(parameterized.TestCase):
         self.write(b"3", check=outputs.check_new)
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o700)
 
+    def test_links_that_lead_nowhere(self):
+        for name, target in (("one", "other"), ("other", "one"), ("dangling", "missing")):
+            os.symlink(target, f"{self.parent}/{name}")
+        self.check_refused("output_dir .* got a loop of symbolic links at", f"{self.parent}/one/")
+        for name in ("one", "dangling"):
+            message = f"{self.parent}/{name} is a symbolic link to nothing"
+            self.check_refused(message, f"{self.parent}/{name}/a/b")
+
+    def test_a_folder_in_place_of_a_small_file(self):
+        os.mkdir(self.path)
+        with self.assertRaisesRegex(ValueError, f"{self.path} must be a file, got a folder"):
+            outputs.write(self.path, b"x")
+        self.assertEqual(files.names(self.parent), ["out"])
+
     def test_refused_before_the_work(self):
         files.write_bytes(self.path, b"a file")
         self.check_refused(

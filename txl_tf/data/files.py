@@ -3,12 +3,13 @@
 TensorFlow takes seconds to import and is not safe to fork: it is loaded for remote paths only.
 """
 
+import contextlib
 import glob as glob_lib
 import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any, TypeVar
 
 _Read = TypeVar("_Read")
@@ -148,9 +149,11 @@ def _local_glob(pattern: str) -> list[str]:
 def _remote_glob(pattern: str) -> list[str]:
     """TensorFlow's own takes "**" for "*", and hidden names too."""
     above, deep, below = pattern.partition("/**/")
-    found = _remote(above).glob(above)
+    with _utf8_names(pattern):
+        found = _remote(above).glob(above)
+        walked = [folder for top in found if deep for folder, *_ in _remote(top).walk(top)]
     if deep:
-        folders = [folder.rstrip("/") for top in found for folder, *_ in _remote(top).walk(top)]
+        folders = [folder.rstrip("/") for folder in walked]
         found = [path for folder in folders for path in _remote_glob(f"{folder}/{below}")]
     return [path for path in found if "/." not in path or "/." in pattern]
 
@@ -172,8 +175,19 @@ def size(path: str) -> int:
 
 def names(folder: str) -> list[str]:
     """What a folder holds, sorted."""
-    found = _remote(folder).listdir(folder) if is_remote(folder) else os.listdir(folder)
-    return sorted(name.rstrip("/") for name in found)
+    if not is_remote(folder):
+        return sorted(os.listdir(folder))
+    with _utf8_names(folder):
+        return sorted(name.rstrip("/") for name in _remote(folder).listdir(folder))
+
+
+@contextlib.contextmanager
+def _utf8_names(path: str) -> Iterator[None]:
+    """Says where the name is that TensorFlow cannot read."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ValueError(f"names at {path} must be UTF-8, got {error.object!r}") from error
 
 
 def make_folder(path: str) -> None:

@@ -147,7 +147,7 @@ def _of_folder(path: str) -> Iterator[Text]:
             raise ValueError(f"{path} must hold a file for each text, got the folder {name}")
         source = text.Source.from_path(place)
         with text.Reader(source) as reader:
-            yield _checked(Text(source.name, "".join(map(text.decode, reader.pieces()))))
+            yield _checked(Text(source.name, text.decode(text.Piece(reader.whole(), source.name))))
 
 
 def _names(folder: str) -> list[str]:
@@ -161,6 +161,7 @@ def _lines(source: text.Source) -> Iterator[tuple[str, str]]:
         for piece in reader.pieces():
             first, *others = piece.data.split(b"\n")
             rest.append(first)
+            text.check_whole(f"{source.name}:{number}", sum(map(len, rest)))
             for other in others:
                 yield _decoded(b"".join(rest), source.name, number)
                 number, rest = number + 1, [other]

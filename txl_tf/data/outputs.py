@@ -91,12 +91,15 @@ def place(name: str, path: Path, *, any_name: bool = False, filled: bool = False
         files.check_plain(name, path)
     if files.is_remote(path):
         return path
+    if os.path.islink(path):  # although links were followed
+        raise ValueError(f"{name} must lead somewhere, got a loop of symbolic links at {path}")
     folder = path if filled else os.path.dirname(path)
-    while folder and not os.path.exists(folder):
+    while folder and not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if folder and not os.path.isdir(folder):
         where = "be" if folder == path else "lie in"
-        raise ValueError(f"{name} must {where} a folder, got {path}: {folder} is a file")
+        what = "a file" if os.path.exists(folder) else "a symbolic link to nothing"
+        raise ValueError(f"{name} must {where} a folder, got {path}: {folder} is {what}")
     if not filled and os.path.isdir(path):
         if os.path.samefile(path, "."):
             raise ValueError(f"{name} must not be the working directory, got {path}; name another")

@@ -23,6 +23,7 @@ from txl_tf.data import compression, file_types, files
 
 PIECE_BYTES = 1 << 20
 SEARCH_BYTES = 1 << 16
+LONGEST_WHOLE = 1 << 26  # of a text that is read as a whole, not in pieces
 WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001))))  # where str.split splits
 WHITE_SPACES = {"unicode": WHITE_SPACE, "ascii": "\t\n\v\f\r "}  # "ascii": where bytes.split splits
 INVALID_UTF8 = ("error", "replace")
@@ -203,6 +204,16 @@ class Reader:
             size -= len(part)
         return b"".join(parts)
 
+    def whole(self) -> bytes:
+        """All of the text, for who has no use for a part of it.
+
+        Raises:
+          ValueError: it is longer than `LONGEST_WHOLE`; no more than that is in memory.
+        """
+        data = self.text(LONGEST_WHOLE + 1)
+        check_whole(self.name, len(data))
+        return data
+
     def _read_text(self, size: int) -> bytes:
         try:
             return self._text.read(size)
@@ -227,6 +238,12 @@ class Reader:
             yield piece
             rest, offset = data[cut:], offset + cut
             starts_line, after_blank = _state_after(piece)
+
+
+def check_whole(name: str, num_bytes: int) -> None:
+    """Refuses a text that is too long to be in memory as a whole."""
+    if num_bytes > LONGEST_WHOLE:
+        raise ValueError(f"{name} must be a text of at most {LONGEST_WHOLE} bytes, got more")
 
 
 def sha256(source: Source) -> str:

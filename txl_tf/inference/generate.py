@@ -12,6 +12,7 @@ from txl_tf.inference import state as states
 from txl_tf.inference.sampling import Sampling
 
 _REPLACEMENT = "\ufffd"  # what an incomplete character is shown as
+_KEPT = 64  # ids, at least, that the text of the next ones follows from
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -203,9 +204,16 @@ class Conversation:
         self._session.read([self._read])
 
     def write(self, length: int) -> Iterator[str]:
-        """Appends `length` tokens, or up to a line end; yields their text as it comes."""
+        """Appends `length` tokens, or up to a line end; yields their text as it comes.
+
+        Raises:
+          ValueError: at the call, before anything is written: so many do not fit into memory.
+        """
         _check_counts(length=length)
         self._generator.check_memory(1, length)
+        return self._written(length)
+
+    def _written(self, length: int) -> Iterator[str]:
         stream = TextStream(self._tokenizer, self._read)
         for ids, _ in self._session.write(length):
             yield stream.add(ids[0])
@@ -228,11 +236,29 @@ class TextStream:
     def add(self, ids: Iterable[int]) -> str:
         """The new text after `ids`, of which those of -1 are none."""
         self._ids += [int(i) for i in ids if i >= 0]
-        return self._show(self._tokenizer.decode(self._ids).rstrip(_REPLACEMENT))
+        content = self._tokenizer.decode(self._ids)
+        new = self._show(content.rstrip(_REPLACEMENT))
+        self._forget(content)
+        return new
 
     def finish(self) -> str:
         """What is left at the end: incomplete characters, each as U+FFFD."""
         return self._show(self._tokenizer.decode(self._ids))
+
+    def _forget(self, content: str) -> None:
+        """Keeps the newest ids alone, so that a long text costs no more to go on with than a short.
+
+        They begin with a letter that can be seen: its text, and what follows from it, are what they
+        are after all the ids before it. Half a character or a line end need not be.
+        """
+        if len(self._ids) < 2 * _KEPT:
+            return
+        for start in range(len(self._ids) - _KEPT, len(self._ids) - _KEPT // 2):
+            kept = self._tokenizer.decode(self._ids[start:])
+            if kept[:1].strip(f"{_REPLACEMENT} \t\n"):
+                self._ids = self._ids[start:]
+                self._shown -= len(content) - len(kept)
+                return
 
     def _show(self, content: str) -> str:
         new = content[self._shown :]
