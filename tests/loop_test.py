@@ -365,6 +365,19 @@ class GoingOnTest(RunTest):
         with lock.sole_trainer(self.path()):
             pass  # free again
 
+    def test_the_past_is_read_while_the_folder_is_held(self):
+        def read(path):
+            with self.assertRaisesRegex(ValueError, "one trainer at a time"):
+                lock.sole_trainer(path).__enter__()
+            raise ValueError("what it was before")
+
+        self.train(config("train.train_steps=1", "train.warmup_steps=0", "train.eval_every=none"))
+        with (
+            absltest.mock.patch.object(model_dir, "read_config", read),
+            self.assertRaisesRegex(ValueError, "what it was before"),
+        ):
+            self.train(config("train.train_steps=2", "train.warmup_steps=0"))
+
     def test_a_folder_that_somebody_makes_is_refused(self):
         message = f"written by one process at a time, got {self.path('new')} while another"
         held = outputs.held("model_dir", self.path("new"))

@@ -127,7 +127,7 @@ def held(
     path = place(name, path, any_name=any_name)
     with contextlib.ExitStack() as stack:
         if not files.is_remote(path):
-            stack.enter_context(_parents(path))
+            stack.enter_context(parents(path))
             rule = f"{name} must be written by one process at a time"
             refusal = f"{rule}, got {path} while another one writes there"
             stack.enter_context(locks.held(_beside(path, _LOCK), refusal, removed=True))
@@ -202,7 +202,7 @@ def _beside(path: str, ending: str) -> str:
 
 
 @contextlib.contextmanager
-def _parents(path: str) -> Iterator[None]:
+def parents(path: str) -> Iterator[None]:
     """Makes the folders above `path`; those that are empty at the end go again."""
     missing, above = [], os.path.dirname(path)
     while above and not os.path.exists(above):

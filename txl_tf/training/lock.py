@@ -9,7 +9,7 @@ from txl_tf.data import files, locks, outputs
 
 @contextlib.contextmanager
 def sole_trainer(model_dir: str) -> Iterator[None]:
-    """Holds a local folder, made if need be, for this process.
+    """Holds a local folder for this process; made if need be, and gone again if it stays empty.
 
     The kernel lets go of it however the process ends. Folders of remote file systems ("gs://...")
     cannot be held; they are made by what is written into them.
@@ -20,10 +20,13 @@ def sole_trainer(model_dir: str) -> Iterator[None]:
     if files.is_remote(model_dir):
         yield
         return
-    if not files.is_folder(model_dir):
-        with outputs.held("model_dir", model_dir):
-            files.make_folder(model_dir)
+    path = os.path.join(model_dir, "train.lock")
     rule = "model_dir must have one trainer at a time"
     refusal = f"{rule}, got {model_dir} while another process trains there"
-    with locks.held(os.path.join(model_dir, "train.lock"), refusal):
+    with contextlib.ExitStack() as stack:
+        if not files.is_folder(model_dir):
+            stack.enter_context(outputs.parents(path))
+            with outputs.held("model_dir", model_dir):
+                pass  # nobody else makes one there
+        stack.enter_context(locks.held(path, refusal, removed=True))
         yield

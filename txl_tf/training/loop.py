@@ -111,15 +111,15 @@ def train(
     data = RunData(config, data_dir, distribution)
     if data.valid is not None:
         check_validation_memory(config)
-    before = model_dirs.read_config(model_dir) if model_dirs.exists(model_dir) else None
-    if before is not None:
-        resume.check_goes_on(before, config, model_dir)
-        data.check_vocabulary(model_dir)
-    if init_from is not None and (before is None or not resume.has_state(model_dir)):
-        warm_start.check(init_from, config, data.tokenizer)
-    record = data_record.check(model_dir, data_record.of_run(config, data), new_data)
     held = lock.sole_trainer(model_dir) if distribution.is_chief else contextlib.nullcontext()
     with held, signals.StopRequest() as stop, preemption.noted(preemption_notice, stop):
+        before = model_dirs.read_config(model_dir) if model_dirs.exists(model_dir) else None
+        if before is not None:
+            resume.check_goes_on(before, config, model_dir)
+            data.check_vocabulary(model_dir)
+        if init_from is not None and (before is None or not resume.has_state(model_dir)):
+            warm_start.check(init_from, config, data.tokenizer)
+        record = data_record.check(model_dir, data_record.of_run(config, data), new_data)
         run = _Run(config, data, model_dir, distribution, profile_steps)
         run.begin(init_from, before, record)
         result = run.go_on(stop)
