@@ -76,13 +76,14 @@ class Signatures(tf.Module):
         text = _spec([None], tf.string)
         floats = _spec([None], tf.float32)
         # An attribute as well: Keras calls a layer's endpoint by position, signatures take names.
-        self.step = tf.function(self._step, autograph=False)
-        step = self.step.get_concrete_function(input_ids=ids, lengths=some, **state)
+        # A concrete function, as saving would trace any other anew.
+        traced = tf.function(self._step, autograph=False)
+        step = self.step = traced.get_concrete_function(ids, some, **state)
         wide = dict(input_ids=_spec([None, None], tf.int64), lengths=_spec([None], tf.int64))
         found = {
             "serving_default": step,
             "step": step,
-            "step_int64": wire.function(self._step, **wide, **state),
+            "step_int64": wire.function(self._step_int64, **wide, **state),
             "initial_state": wire.function(self._initial_state, batch_size=_spec(None)),
             "score": wire.function(self._score, text=text),
             "encode": wire.function(self._encode, text=text),
@@ -105,6 +106,9 @@ class Signatures(tf.Module):
         state = self.wire.unpack(self._checked_state(tensors, shape_of(input_ids)[0]))
         scores, state = self._carried.scores(input_ids, state, lengths)
         return {"scores": scores, **self.wire.pack(state)}
+
+    def _step_int64(self, input_ids, lengths, **tensors):
+        return self.step(*self._checked(input_ids, lengths), **tensors)
 
     def _initial_state(self, batch_size):
         rows = tf.reduce_sum(batch_size)
