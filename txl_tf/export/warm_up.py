@@ -1,5 +1,6 @@
 """Requests that TF Serving runs before it says that a version is ready."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ def write(
     Raises:
       ValueError: a request fails, or its answer has NaN or infinite numbers.
     """
-    with tf.io.TFRecordWriter(path) as writer:
+    with tf.io.TFRecordWriter(path) as writer, _unoptimized():
         for signature, inputs in requests(description, text):
             _run(signature, functions[signature], inputs)
             request = predict_pb2.PredictRequest(inputs=inputs)
@@ -59,6 +60,18 @@ def _is_known(tokenizer: Tokenizer, text: str) -> bool:
     except ValueError:  # refused: in lower case, say, it is another symbol
         return False
     return len(ids) > 0 and tokenizer.unknown_id not in ids
+
+
+@contextlib.contextmanager
+def _unoptimized() -> Iterator[None]:
+    """Leaves graphs as they are: optimizing one takes longer than running it once or twice."""
+    name = "disable_meta_optimizer"
+    before = tf.config.optimizer.get_experimental_options().get(name, False)
+    tf.config.optimizer.set_experimental_options({name: True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({name: before})
 
 
 def _run(signature: str, function: Callable[..., Mapping[str, Any]], inputs) -> None:
