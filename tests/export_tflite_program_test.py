@@ -55,8 +55,8 @@ class ExportTfliteProgramTest(parameterized.TestCase):
         stdout, stderr = trained.run("export_tflite", *flags, code=code)
         return path, trained.last_json(stdout) if stdout else None, stderr
 
-    def score(self, *flags, stdin="", code=0):
-        stdout, stderr = trained.run("score", "--input=-", *flags, stdin=stdin, code=code)
+    def score(self, *flags, **options):
+        stdout, stderr = trained.run("score", "--input=-", *flags, **options)
         return [json.loads(line) for line in stdout.splitlines()], stderr
 
     @parameterized.parameters("dynamic", "int8")
@@ -72,7 +72,7 @@ class ExportTfliteProgramTest(parameterized.TestCase):
         for chatter in ("XNNPACK", "quantize:", "Warning", "Assets"):
             self.assertNotIn(chatter, stderr)
 
-        (found,), stderr = self.score(f"--tflite={path}", stdin=TEXT[:401])
+        (found,), stderr = self.score(f"--tflite={path}", stdin=TEXT[:401], fresh=True)
         self.assertEqual(stderr, "")
         (expected,), _ = self.score(f"--model_dir={self.model_dir}", stdin=TEXT[:401])
         self.assertEqual(found["tokens"], expected["tokens"])

@@ -1,13 +1,11 @@
 """A small prepared data set and a model_dir for it, as the programs and `inference` find them."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import helpers
 import prepared
+import programs
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config, EvalConfig, TrainConfig
 from txl_tf.data import prepare, recipe, tokenizers
@@ -40,12 +38,10 @@ def describe(folder, data_dir, seed=4, mem_len=8, **changes):
     return folder
 
 
-def run(program, *flags, stdin="", code=0):
+def run(program, *flags, stdin="", code=0, fresh=False):
     """Runs a program of scripts/ -> (stdout, stderr); another exit code than `code` is an error."""
-    command = [sys.executable, str(helpers.ROOT / "scripts" / f"{program}.py"), *flags]
     stdin = stdin if isinstance(stdin, bytes) else stdin.encode()
-    environment = os.environ | {"PYTHONPATH": str(helpers.ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=600)
+    done = programs.run(program, *flags, stdin=stdin, fresh=fresh)
     stderr = done.stderr.decode()
     if done.returncode != code:
         raise AssertionError(f"exit code must be {code}, got {done.returncode}: {stderr}")
