@@ -35,7 +35,7 @@ class AgreementTest(parameterized.TestCase):
 
     def test_agreement_counts(self):
         """Held to a model that is not the one converted: it must disagree."""
-        model, path = edge_test.export(self, seed=0)
+        model, path = edge_test.exported()
         other, found = TransformerXL(model.config), edge.EdgeModel(path)
         helpers.loud(other, 1)
         held_out = sample(101, seed=4)

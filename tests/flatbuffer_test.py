@@ -14,9 +14,7 @@ class FlatbufferTest(absltest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        holder = absltest.TestCase()
-        cls.addClassCleanup(holder.doCleanups)
-        cls.data = pathlib.Path(edge_test.export(holder)[1]).read_bytes()
+        cls.data = pathlib.Path(edge_test.exported()[1]).read_bytes()
 
     def test_packing_changes_nothing(self):
         found = flatbuffer.Flatbuffer(self.data)
