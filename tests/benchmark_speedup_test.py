@@ -89,6 +89,7 @@ class ContendersTest(parameterized.TestCase):
 
 @pytest.mark.slow
 class ProgramTest(absltest.TestCase):
+    @pytest.mark.half_precision
     def test_rows(self):
         flags = ("--suite=speedup", "--repeats=1", "--attention_len=800", "--attention_len=6")
         stdout, _ = trained.run("benchmark", *flags, "--set=model.init_std=0.3", *SMALL)

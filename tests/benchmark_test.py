@@ -70,6 +70,7 @@ class BenchmarkProgramTest(parameterized.TestCase):
             self.assertBetween(row["of_ceiling"], 0, 1)
         return found["rows"]
 
+    @pytest.mark.half_precision
     def test_train(self):
         rows = self.run_suite("--suite=train")
         self.assertEqual([(row["precision"], row["jit"]) for row in rows], WAYS)
@@ -77,6 +78,7 @@ class BenchmarkProgramTest(parameterized.TestCase):
             self.assertAlmostEqual(row["tokens_per_s"] * row["ms"] / 1e3, 2 * 6)
             self.assertBetween(row["peak_mb"], 100, 4000)
 
+    @pytest.mark.half_precision
     def test_eval(self):
         rows = self.run_suite("--suite=eval")
         self.assertEqual([(row["precision"], row["jit"]) for row in rows], WAYS)
@@ -129,6 +131,7 @@ class RefusalTest(parameterized.TestCase):
         (benchmark_eval, "reader", "nats of txl_tf bfloat16 jit=false must be"),
         (benchmark_decode, "reader", "log_probs of txl_tf bfloat16 must be"),
     )
+    @pytest.mark.half_precision
     def test_other_weights(self, suite, name, message):
         make = getattr(contest, name)
 

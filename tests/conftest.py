@@ -21,14 +21,14 @@ def logs_from_info_on():
 def pytest_collection_modifyitems(items):
     """Skips what TensorFlow itself cannot run where oneDNN is held below what the processor has.
 
-    TensorFlow asks the processor whether oneDNN multiplies in bfloat16, not oneDNN, and ends in a
+    TensorFlow asks the processor whether oneDNN multiplies in 16 bits, not oneDNN, and ends in a
     segmentation fault where `ONEDNN_MAX_CPU_ISA` says otherwise.
     """
     isa = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     cpu = pathlib.Path("/proc/cpuinfo")
     limited = isa.startswith(("SSE", "AVX")) and not isa.startswith("AVX512")
     if limited and cpu.exists() and "avx512bw" in cpu.read_text():
-        reason = f"TensorFlow crashes in bfloat16 products with ONEDNN_MAX_CPU_ISA={isa} here"
+        reason = f"TensorFlow crashes in products of 16 bits with ONEDNN_MAX_CPU_ISA={isa} here"
         for item in items:
-            if "bfloat16" in item.nodeid:
+            if "bfloat16" in item.nodeid or item.get_closest_marker("half_precision"):
                 item.add_marker(pytest.mark.skip(reason=reason))

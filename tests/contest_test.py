@@ -4,6 +4,7 @@ import pathlib
 from unittest import mock
 
 import numpy as np
+import pytest
 from absl.testing import absltest, parameterized
 
 import ceiling
@@ -104,6 +105,7 @@ class ContendersTest(absltest.TestCase):
         difference = model.get_weights()[0] - copied.get_weights()[0]
         self.assertGreater(np.abs(difference).max(), 0.1)  # they are not shared
 
+    @pytest.mark.half_precision
     def test_the_ceiling_is_in_the_dtype(self):
         self.assertEqual(ceiling.FLOPS, 17_179_869_184)
         for precision in ("float32", "bfloat16"):

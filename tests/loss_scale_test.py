@@ -1,6 +1,7 @@
 """Steps whose loss or gradients are no numbers, and the scale that keeps float16 from them."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
@@ -44,6 +45,7 @@ class SkippedStepTest(parameterized.TestCase):
 
 
 class LossScaleTest(parameterized.TestCase):
+    @pytest.mark.half_precision
     def test_an_overflow_halves_it_and_is_skipped(self):
         scale = loss_scale.LossScale()
         trainee = Trainee(dtype="mixed_float16", scale=scale)

@@ -102,6 +102,7 @@ class StepsTest(parameterized.TestCase):
     @parameterized.parameters(
         {}, dict(dtype="mixed_bfloat16"), dict(accumulate_steps=2), dict(steps_per_loop=3)
     )
+    @pytest.mark.half_precision
     def test_with_options(self, **options):
         self.check(*small(**options))
 

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -34,6 +35,7 @@ class ProductTest(tf.test.TestCase, parameterized.TestCase):
         graph = _graph([2, 1, 512], [512, 2048])
         self.assertLen([op for op in graph.get_operations() if op.type == "MatMul"], 1)
 
+    @pytest.mark.half_precision
     def test_takes_the_dtype_of_the_rows(self):
         x = tf.ones([1, 512], tf.bfloat16)
         self.assertEqual(products.product(x, tf.ones([512, 2048]), tf.ones([2048])).dtype, x.dtype)
