@@ -11,6 +11,7 @@ from txl_tf.encoder_config import EncoderConfig
 from txl_tf.models.masked_language_model import MaskedLanguageModel
 from txl_tf.models.sequence_classifier import SequenceClassifier
 from txl_tf.models.token_classifier import TokenClassifier
+from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.dropout import DropoutKey
 
 SEGMENT = 4
@@ -230,6 +231,25 @@ class RefusalsTest(parameterized.TestCase):
             lambda: make("causal max")(ids, global_tokens=ids > 3),
         )
         self.check("token_ids must lie in 0..11", lambda: make("encoder mean")(ids + 9))
+
+    @parameterized.parameters("encoder mean", "causal tokens", "masked", "language model")
+    def test_shapes_that_do_not_fit_are_told(self, kind):
+        model = TransformerXL(causal()) if kind == "language model" else make(kind)
+        ids = helpers.draw_ids(3, 4)
+        rule = "token_ids must be dense and of shape .B, T., T at least 1, got"
+        self.check(rf"{rule} \[4\]", lambda: model(ids[0]))
+        self.check(rf"{rule} \[3, 0\]", lambda: model(ids[:, :0]))
+        self.check(f"{rule} .RaggedTensor", lambda: model(tf.RaggedTensor.from_tensor(ids)))
+        lengths = np.array([4, 2, 1])
+        for wrong in (lengths[:, np.newaxis], lengths[:2]):
+            self.check(
+                r"lengths must be of shape \[3\], got", lambda w=wrong: model(ids, lengths=w)
+            )
+        if kind != "language model":
+            self.check(
+                r"global_tokens must be of shape \[3, 4\], got \[3, 3\]",
+                lambda: model(ids, global_tokens=ids[:, 1:] > 3),
+            )
 
 
 if __name__ == "__main__":

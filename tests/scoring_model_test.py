@@ -111,6 +111,31 @@ class IgnoredTargetsTest(parameterized.TestCase):
         self.assertAlmostEqual(found["right"], accuracy, places=6)
         self.assertAlmostEqual(found["loss"], nats, delta=ATOL)
 
+    @parameterized.parameters("uint8", "bool", "float32", "int64")
+    def test_targets_of_any_type(self, dtype):
+        model, ids, log_probs, _ = setting("text")
+        targets = np.array([0, 1, 1, 0])
+        model.compile(metrics=metrics(), run_eagerly=True)
+        found = model.test_on_batch(ids, targets.astype(dtype), return_dict=True)
+        accuracy, nats = expected(log_probs, targets)
+        self.assertAlmostEqual(found["right"], accuracy, places=6)
+        self.assertAlmostEqual(found["loss"], nats, delta=ATOL)
+
+    def test_a_weight_of_an_ignored_target_is_not_read(self):
+        model, ids, log_probs, targets = setting("tokens")
+        model.compile(run_eagerly=True)
+        found = model.test_on_batch(ids, targets, np.where(targets < 0, np.nan, 1.0))
+        self.assertAlmostEqual(found, expected(log_probs, targets)[1], delta=ATOL)
+
+    @parameterized.parameters("text", "tokens")
+    def test_one_hot_targets_are_refused(self, kind):
+        model, ids, _, targets = setting(kind)
+        model.compile(run_eagerly=True)
+        with self.assertRaisesRegex(
+            ValueError, r"targets must be ids of shape \[4.*, got \[4.*, 3\]"
+        ):
+            model.test_on_batch(ids, np.eye(3)[targets])
+
     def test_no_real_target_is_nothing(self):
         model, ids, _, targets = setting("tokens")
         for loss in (None, keras.losses.SparseCategoricalCrossentropy(from_logits=True)):

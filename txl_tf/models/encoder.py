@@ -70,7 +70,9 @@ class Encoder(keras.Model):
     @named_inputs.takes_dict
     def call(self, token_ids, lengths=None, global_tokens=None, dropout_key=None, training=False):
         config = self.config
-        stack.check_ids("token_ids", token_ids, config.vocab_size)
+        stack.check_inputs(
+            config.vocab_size, token_ids, lengths=lengths, global_tokens=global_tokens
+        )
         if global_tokens is not None:
             kinds.check_global_tokens(config)
         token_ids = tf.cast(token_ids, tf.int32)

@@ -33,7 +33,8 @@ class ScoringModel(keras.Model):
         return tf.add_n(self.losses) if self.losses else tf.zeros([])
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        scores, y = self.scores_in(y_pred), _within_lengths(y, x)
+        scores = self.scores_in(y_pred)
+        y = _targets(y, x, scores)
         weights = None if sample_weight is None else target_weights(y, sample_weight)
         if self._compile_loss is not None:
             masked = tf.identity(scores)
@@ -47,8 +48,9 @@ class ScoringModel(keras.Model):
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         compiled = self._compile_metrics
         if compiled is not None:
-            y = _within_lengths(y, x)
-            scores, labels = self.scores_in(y_pred), _labels(y)
+            scores = self.scores_in(y_pred)
+            y = _targets(y, x, scores)
+            labels = _labels(y)
             if not compiled.built:
                 compiled.build(labels, scores)
             for lists, weights in (
@@ -95,7 +97,8 @@ def target_weights(targets, sample_weight=None):
         return real
     weight = tf.cast(sample_weight, tf.float32)
     missing = len(real.shape) - len(weight.shape)
-    return real * tf.reshape(weight, [*shape_of(weight), *[1] * missing])
+    weight = tf.reshape(weight, [*shape_of(weight), *[1] * missing])
+    return tf.math.multiply_no_nan(tf.broadcast_to(weight, tf.shape(real)), real)
 
 
 def _labels(targets):
@@ -103,8 +106,19 @@ def _labels(targets):
     return tf.maximum(targets, 0)
 
 
-def _within_lengths(targets, inputs):
-    """Returns targets, -1 beyond the lengths among a model's inputs, if there are some."""
+def _targets(targets, inputs, scores):
+    """Returns targets as int32, -1 beyond the lengths among a model's inputs, if there are some.
+
+    Raises:
+      ValueError: they are not one id for each row of scores, as one-hot targets are not.
+    """
+    shape, found = list(scores.shape[:-1]), tf.TensorShape(targets.shape)
+    if not any(found.is_compatible_with(expected) for expected in (shape, [*shape, 1])):
+        raise ValueError(
+            f"targets must be ids of shape {shape}, got {list(found)}; those of one-hot targets "
+            "are their argmax"
+        )
+    targets = tf.cast(targets, tf.int32)  # of unsigned integers none is -1
     return within(targets, inputs.get("lengths") if isinstance(inputs, Mapping) else None)
 
 

@@ -3,8 +3,10 @@
 import functools
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from txl_tf.fields import check
 from txl_tf.layers.block import SITES, Block
 from txl_tf.layers.positions import POSITIONS
 from txl_tf.layers.shared_biases import SharedBiases
@@ -125,6 +127,36 @@ def dropout_key(given, generator, batch):
         return given
     seed = tf.bitcast(tf.cast(generator.next(), tf.uint32), tf.int32)
     return dropouts.DropoutKey(seed, tf.range(batch))
+
+
+def check_inputs(vocab_size, token_ids, lengths=None, **of_tokens):
+    """Refuses inputs of another shape than `token_ids` ask for, and wrong ids as `check_ids` does.
+
+    Args:
+      vocab_size: of the model.
+      token_ids: [B, T].
+      lengths: [B] or None.
+      **of_tokens: [B, T] or None.
+    """
+    shape = _static_shape(token_ids)
+    is_dense = not isinstance(token_ids, tf.RaggedTensor)
+    fits = is_dense and shape.rank == 2 and shape[1] != 0
+    rule = "be dense and of shape [B, T], T at least 1"
+    check(fits, "token_ids", rule, _axes(shape) if is_dense else type(token_ids).__name__)
+    for name, value in {"lengths": lengths, **of_tokens}.items():
+        if value is not None:
+            expected, found = shape[:1] if name == "lengths" else shape, _static_shape(value)
+            fits = found.is_compatible_with(expected)
+            check(fits, name, f"be of shape {_axes(expected)}", _axes(found))
+    check_ids("token_ids", token_ids, vocab_size)
+
+
+def _static_shape(x):
+    return tf.TensorShape(x.shape if hasattr(x, "shape") else np.shape(x))
+
+
+def _axes(shape):
+    return None if shape.rank is None else list(shape)
 
 
 def check_ids(name, ids, vocab_size, ignored=None):

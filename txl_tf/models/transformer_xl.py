@@ -292,7 +292,9 @@ class TransformerXL(scoring_model.ScoringModel):
     def _run(self, token_ids, mems, lengths, document_start, dropout_key, training):
         """Everything below the softmax: L + 1 states [B, T, D], the new memory, the dropout key."""
         config = self.config
-        stack.check_ids("token_ids", token_ids, config.vocab_size)
+        stack.check_inputs(
+            config.vocab_size, token_ids, lengths=lengths, document_start=document_start
+        )
         token_ids = tf.cast(token_ids, tf.int32)
         lengths = None if lengths is None else tf.cast(lengths, tf.int32)
         batch, num_tokens = shape_of(token_ids)
