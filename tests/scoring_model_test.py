@@ -121,6 +121,12 @@ class IgnoredTargetsTest(parameterized.TestCase):
         self.assertAlmostEqual(found["right"], accuracy, places=6)
         self.assertAlmostEqual(found["loss"], nats, delta=ATOL)
 
+    def test_targets_beyond_lengths_may_be_unsigned(self):
+        model, ids, _, targets = setting("tokens")
+        lengths, targets = np.array([6, 1, 3, 2]), np.abs(targets)
+        nats = model.nll(ids, targets.astype("uint8"), lengths=lengths)
+        np.testing.assert_array_equal(nats, model.nll(ids, targets, lengths=lengths))
+
     def test_a_weight_of_an_ignored_target_is_not_read(self):
         model, ids, log_probs, targets = setting("tokens")
         model.compile(run_eagerly=True)

@@ -66,14 +66,15 @@ class ScoringModel(keras.Model):
 
 
 def within(targets, lengths):
-    """Returns targets of tokens with -1 beyond lengths, and those of whole texts unchanged.
+    """Returns targets of tokens with -1 beyond lengths, and those of whole texts as they are.
 
-    Shapes: targets [B, T] or [B] int, lengths [B] int or None -> as targets.
+    Shapes: targets [B, T] or [B], lengths [B] int or None -> as targets, int32.
     """
+    targets = tf.cast(targets, tf.int32)  # of unsigned integers none is -1
     if lengths is None or len(targets.shape) < 2:
         return targets
     real = masks.real_tokens(tf.cast(lengths, tf.int32), shape_of(targets)[1])
-    return tf.where(real, targets, tf.constant(-1, targets.dtype))
+    return tf.where(real, targets, -1)
 
 
 def nats_of(scores, targets):
@@ -118,7 +119,6 @@ def _targets(targets, inputs, scores):
             f"targets must be ids of shape {shape}, got {list(found)}; those of one-hot targets "
             "are their argmax"
         )
-    targets = tf.cast(targets, tf.int32)  # of unsigned integers none is -1
     return within(targets, inputs.get("lengths") if isinstance(inputs, Mapping) else None)
 
 

@@ -181,7 +181,7 @@ class TransformerXL(scoring_model.ScoringModel):
 
     def nll_of(self, hidden, targets, lengths=None):
         """Nats of targets, from the output of the last layer; see `nll`. -> [B, T] float32."""
-        targets = scoring_model.within(tf.cast(targets, tf.int32), lengths)
+        targets = scoring_model.within(targets, lengths)
         tables, projections = self.embedding.tables, self.embedding.projections
         return self.softmax(hidden, tables, projections, targets=targets)
 
