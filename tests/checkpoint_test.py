@@ -141,6 +141,18 @@ class CheckpointsTest(parameterized.TestCase):
         ):
             model_dir.restore_weights(self.path, other)
 
+    @parameterized.parameters(np.nan, np.inf)
+    def test_weights_that_are_not_finite_are_not_loaded(self, wrong):
+        model = TransformerXL(helpers.tiny_config())
+        weight = model.weights[-1]
+        weight.assign(np.full(weight.shape, wrong))
+        model_dir.save_weights(self.path, model)
+        message = (
+            f"weights must be finite, got .* in {model_dir.name_of(weight)} at .*ckpt-0; go on"
+        )
+        with self.assertRaisesRegex(ValueError, message):
+            model_dir.restore_weights(self.path, TransformerXL(helpers.tiny_config()))
+
     def test_the_best_has_a_value_that_survives(self):
         state = State(self.path, seed=4)
         self.assertEqual(state.checkpoints.best_nats, np.inf)

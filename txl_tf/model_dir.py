@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -172,7 +172,7 @@ def restore_checkpoint(weights: dict[str, tf.Variable], prefix: str) -> None:
     """Reads weights by their names in the model from one checkpoint.
 
     Raises:
-      ValueError: its weights are not those of the model, all of them; names both.
+      ValueError: its weights are not those of the model, all of them, or not finite; names both.
     """
     with fitting(prefix):
         names = [name for name, _ in tf.train.list_variables(prefix)]
@@ -181,6 +181,21 @@ def restore_checkpoint(weights: dict[str, tf.Variable], prefix: str) -> None:
             raise ValueError(f"its weights are {stored}, those of the config {len(weights)}")
         checkpoint = tf.train.Checkpoint(weights=weights)
         checkpoint.restore(prefix).assert_existing_objects_matched().expect_partial()
+    check_finite("weights", weights, f"checkpoint {prefix}")
+
+
+def check_finite(what: str, variables: Mapping[str, tf.Variable], where: str) -> None:
+    """Refuses NaN and infinity: whatever is computed from them is nothing, and looks like text.
+
+    Raises:
+      ValueError: names the first such variable, and what and where it is.
+    """
+    for name, variable in variables.items():
+        if variable.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(variable)):
+            raise ValueError(
+                f"{what} must be finite, got a NaN or infinity in {name} at {where}; "
+                "go on from a checkpoint before it"
+            )
 
 
 @contextlib.contextmanager

@@ -126,13 +126,8 @@ class Checkpoints:
 
     def _check_finite(self, where: str) -> None:
         """Refuses NaN and infinity: checkpoints with them would replace all good ones."""
-        for what, variables in (("weights", self._weights), ("slots", self._slots)):
-            for name, variable in variables.items():
-                if variable.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(variable)):
-                    raise ValueError(
-                        f"{what} must be finite, got a NaN or infinity in {name} at {where}; "
-                        "go on from a checkpoint before it"
-                    )
+        model_dirs.check_finite("weights", self._weights, where)
+        model_dirs.check_finite("slots", self._slots, where)
 
     def _restore_best_nats(self) -> None:
         found = model_dirs.checkpoints(self._best_folder)
