@@ -1,6 +1,7 @@
 """The compiled steps of a config as XLA HLO, lowered without a value of any weight."""
 
 import contextlib
+import dataclasses
 import functools
 import re
 from typing import NamedTuple
@@ -160,9 +161,12 @@ def steps(config, rows, dtype="float32"):
     return lowering.train_step(), lowering.eval_step(), lowering.num_values()
 
 
-def of_preset(name):
-    """`steps` of a preset, with the rows of one of its devices."""
+def of_preset(name, num_layers=None):
+    """`steps` of a preset, with the rows of one of its devices; `num_layers` changes its depth."""
     config = presets.preset(name)
+    if num_layers is not None:
+        model = dataclasses.replace(config.model, num_layers=num_layers)
+        config = dataclasses.replace(config, model=model)
     return steps(config, config.train.batch_size // CORES[name])
 
 
