@@ -17,6 +17,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
+import programs
 import run_files
 from txl_tf import model_dir
 from txl_tf.data import metadata
@@ -60,13 +61,21 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def train(data, path, code, *, start=(_PROGRAM,), flags=()):
-    """Runs the program -> its log; another exit code, or a traceback, is an error."""
-    command = [sys.executable, *start, f"--data_dir={data}", f"--model_dir={path}", *_FLAGS, *flags]
-    done = subprocess.run(command, env=_ENVIRONMENT, capture_output=True, text=True, timeout=300)
-    if done.returncode != code or "Traceback" in done.stderr:
-        raise AssertionError(f"exit code must be {code}, got {done.returncode}: {done.stderr}")
-    return done.stderr
+def train(data, path, code, *, start=None, flags=()):
+    """Runs the program -> its log; another exit code, or a traceback, is an error.
+
+    `start`: other arguments of Python than the program's path.
+    """
+    flags = [f"--data_dir={data}", f"--model_dir={path}", *_FLAGS, *flags]
+    if start is None:
+        done = programs.run("train", *flags)
+    else:
+        command = [sys.executable, *start, *flags]
+        done = subprocess.run(command, env=_ENVIRONMENT, capture_output=True, timeout=300)
+    log = done.stderr.decode()
+    if done.returncode != code or "Traceback" in log:
+        raise AssertionError(f"exit code must be {code}, got {done.returncode}: {log}")
+    return log
 
 
 def snapshot(folder):
