@@ -76,7 +76,7 @@ class SizesTest(parameterized.TestCase):
         dict(d_embed=4, tie_output_projection=False),
     )
     def test_the_arithmetic_is_that_of_the_model(self, **changes):
-        """presets_test holds the presets themselves to it, slowly."""
+        """presets_test holds the presets themselves to it."""
         config = helpers.tiny_config(**changes)
         weights = TransformerXL(config).trainable_variables
         self.assertEqual(count(config), sum(int(np.prod(weight.shape)) for weight in weights))
