@@ -29,6 +29,7 @@ from txl_tf.data import text
 from txl_tf.fields import LONGEST
 from txl_tf.inference.generate import Continuation, Conversation, Generator
 from txl_tf.inference.sampling import Sampling
+from txl_tf.inference.totals import plain
 from txl_tf.progress import Progress
 
 _PROMPT = flags.DEFINE_multi_string("prompt", [], "Text to continue. Repeatable.")
@@ -165,7 +166,7 @@ def _print_all(found: list[list[Continuation]]) -> None:
             if _JSON.value:
                 told = {"prompt": continuation.prompt, "sample": sample}
                 told |= dataclasses.asdict(continuation)
-                print(json.dumps(told))
+                print(json.dumps(plain(told)))
                 continue
             if not alone:
                 log_prob = continuation.log_prob

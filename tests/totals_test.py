@@ -74,6 +74,8 @@ class MeasuresTest(parameterized.TestCase):
         self.assertEqual(sums.perplexity(1e4), math.inf)
 
     def test_json_has_neither_infinity_nor_nan(self):
+        deep = sums.plain({"a": {"b": (None, math.nan, 1.5, "x"), "c": -math.inf}})
+        self.assertEqual(deep, {"a": {"b": [None, None, 1.5, "x"], "c": None}})
         values = sums.plain({"a": math.inf, "b": math.nan, "c": 1.5, "d": "x", "e": None})
         self.assertEqual(
             json.dumps(values), '{"a": null, "b": null, "c": 1.5, "d": "x", "e": null}'

@@ -48,7 +48,7 @@ class Score:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: tokens first, and left out of a summary."""
-        values = sums.plain(dataclasses.asdict(self))
+        values = sums.plain(vars(self))
         detail = {name: values.pop(name) for name in ("tokens", "log_probs")}
         return (detail if self.tokens is not None else {}) | values
 

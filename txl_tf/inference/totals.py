@@ -92,9 +92,13 @@ class Totals:
 
 
 def plain(values: dict[str, Any]) -> dict[str, Any]:
-    """`values` with None for infinity and NaN, which JSON does not know."""
+    """`values` with None for infinity and NaN, which JSON does not know, at any depth."""
+    return {name: _plain(value) for name, value in values.items()}
 
-    def is_odd(value: Any) -> bool:
-        return isinstance(value, float) and not math.isfinite(value)
 
-    return {name: None if is_odd(value) else value for name, value in values.items()}
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return plain(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
