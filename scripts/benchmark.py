@@ -53,8 +53,8 @@ import benchmark_speedup
 import benchmark_train
 import config_flags
 from benchmark_options import Options
-from txl_tf import presets
-from txl_tf.config import Config, override_all
+from txl_tf.configs import presets
+from txl_tf.configs.run import Config, override_all
 from txl_tf.progress import Progress
 
 

@@ -36,11 +36,11 @@ import contest
 import timing
 from benchmark_options import Options
 from peak import peak
-from txl_tf import kinds, specs
 from txl_tf.attention import ATTENTION
-from txl_tf.config import Config
+from txl_tf.configs import layer_specs, specs
+from txl_tf.configs.run import Config
+from txl_tf.ops.attention_mask import Visibility
 from txl_tf.ops.dropout import DropoutKey
-from txl_tf.ops.masks import Visibility
 
 _HEADS, _WIDTH, _WINDOW, _GLOBAL = 2, 64, 128, 4
 
@@ -104,7 +104,7 @@ class Core:
         if self.core.TAKES_INPUT:
             shape = [1, length, _HEADS * _WIDTH]
             self.inputs.append(tf.constant(draw(size=shape), tf.float32))
-        reach = min(length - 1, specs.build(kinds.ATTENTION, kind.spec).reach or length)
+        reach = min(length - 1, specs.build(layer_specs.ATTENTION, kind.spec).reach or length)
         rows = 1 + reach * (1 if kind.lookahead == 0 else 2)
         self.encodings = tf.constant(draw(size=[_HEADS, rows, _WIDTH]), tf.float32)
         self._step = tf.function(self._values_and_gradients, autograph=False)

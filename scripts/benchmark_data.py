@@ -34,7 +34,7 @@ import benchmark_reading
 import child
 import timing
 from benchmark_options import Options
-from txl_tf.config import Config
+from txl_tf.configs.run import Config
 from txl_tf.data import builtin_corpus, metadata, prepare, recipe, tokenizers
 from txl_tf.data.batches import Batches
 

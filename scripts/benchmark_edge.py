@@ -10,11 +10,11 @@ import tensorflow as tf
 
 import timing
 from benchmark_options import Options
-from txl_tf.config import Config
+from txl_tf.configs.run import Config
 from txl_tf.data.tokenizers import ByteTokenizer
-from txl_tf.export import edge, silence
-from txl_tf.export.saved_model import export_saved_model
-from txl_tf.export.tflite import export_tflite
+from txl_tf.export.edge import native_output, runtime
+from txl_tf.export.edge.tflite import export_tflite
+from txl_tf.export.serving.saved_model import export_saved_model
 from txl_tf.models.transformer_xl import TransformerXL
 
 _QUANTIZATIONS = ("none", "dynamic")
@@ -32,7 +32,7 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
     tokenizer = ByteTokenizer()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        with silence.held_back():
+        with native_output.held_back():
             export_saved_model(model, tokenizer, config, os.path.join(folder, "model"))
         served = tf.saved_model.load(os.path.join(folder, "model", "1")).signatures["step"]
         for size in _SEGMENTS:
@@ -40,11 +40,11 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
             ways = {"SavedModel": _by_saved_model(served, ids)}
             for quantize in _QUANTIZATIONS:
                 path = os.path.join(folder, f"{quantize}-{size}.tflite")
-                with silence.held_back():
+                with native_output.held_back():
                     export_tflite(
                         model, tokenizer, config, path, segment_len=size, quantize=quantize
                     )
-                    converted = edge.EdgeModel(path)
+                    converted = runtime.EdgeModel(path)
                 way = f"LiteRT {quantize}"
                 ways[way] = _by_litert(converted, ids)
                 _check(_by_saved_model(served, ids), ways[way], way, _TOLERANCE[quantize])
@@ -71,7 +71,7 @@ def _by_saved_model(step, ids) -> Callable[[], np.ndarray]:
     return call
 
 
-def _by_litert(converted: edge.EdgeModel, ids) -> Callable[[], np.ndarray]:
+def _by_litert(converted: runtime.EdgeModel, ids) -> Callable[[], np.ndarray]:
     state = dict(converted.initial(1))
 
     def call() -> np.ndarray:

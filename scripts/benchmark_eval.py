@@ -12,8 +12,8 @@ import contest
 import flops
 import peer
 from benchmark_options import Options
-from txl_tf.config import Config
-from txl_tf.inference import state as states
+from txl_tf.configs.run import Config
+from txl_tf.inference import decode_state as states
 from txl_tf.models.transformer_xl import TransformerXL
 
 # As published, but that a query sees one key less, as with the peer. Its zeros take attention mass:

@@ -21,11 +21,11 @@ import benchmark_growth
 import timing
 from peak import peak
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config
+from txl_tf.configs.run import Config
 from txl_tf.data import prefetch, tokenizers
 from txl_tf.data.batches import Batch, Batches
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import devices, metrics_file, optimizer, step
+from txl_tf.training import devices, metric_writers, optimizer, step
 
 _READS = 64  # batches of a call
 _STEPS = 60  # of a run of train.py, and of a call of its bare step
@@ -84,7 +84,7 @@ def run_program(config: Config, data_dir: str) -> timing.Seconds:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise ValueError(f"train.py must end well, got: {done.stderr.splitlines()[-1]}")
-        with open(os.path.join(model_dir, metrics_file.FILE_NAME)) as file:
+        with open(os.path.join(model_dir, metric_writers.FILE_NAME)) as file:
             lines = [line for line in map(json.loads, file) if "tokens_per_s" in line]
     tokens = config.train.batch_size * config.train.segment_len
     seconds = sum(line["steps"] * tokens / line["tokens_per_s"] for line in lines)

@@ -38,8 +38,8 @@ import ceiling
 import contest
 import timing
 from benchmark_options import Options
-from txl_tf.config import Config, TransformerXLConfig
-from txl_tf.inference import state as states
+from txl_tf.configs.run import Config, TransformerXLConfig
+from txl_tf.inference import decode_state as states
 from txl_tf.models.transformer_xl import TransformerXL
 
 PAPER = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}  # times faster, on one GPU

@@ -15,7 +15,7 @@ import flops
 import peer
 from benchmark_options import Options
 from peak import peak
-from txl_tf.config import Config, TrainConfig
+from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.data.batches import Batch
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training import devices, optimizer, step

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from absl import app, flags
 
-from txl_tf import config as config_lib
-from txl_tf import presets
+from txl_tf.configs import presets
+from txl_tf.configs import run as config_lib
 
 flags.disclaim_key_flags()  # the flags belong to the program, whose --help shows them
 

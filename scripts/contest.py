@@ -15,7 +15,7 @@ import timing
 from benchmark_options import Options
 from peer import Peer
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import POLICIES, TrainConfig
+from txl_tf.configs.run import POLICIES, TrainConfig
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.progress import Progress
 

@@ -16,9 +16,9 @@ import program  # first: it quiets TensorFlow, which the others import
 from absl import flags, logging
 
 import model_flags
-from txl_tf import kinds, presets
+from txl_tf.configs import layer_specs, presets
 from txl_tf.data.batches import Batches
-from txl_tf.inference import evaluate
+from txl_tf.inference import evaluation
 from txl_tf.progress import Progress
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
@@ -57,10 +57,10 @@ def main(argv: list[str]) -> None:
     )
     batches.metadata.check_vocabulary(loaded.tokenizer.vocab_size, loaded.tokenizer.checksum)
     logging.info("step=%d %s", loaded.step, settings)
-    for note in kinds.notes(loaded.model.config):
+    for note in layer_specs.notes(loaded.model.config):
         logging.info(note)
     with Progress("evaluate", "tokens") as progress:
-        found = evaluate.evaluate(
+        found = evaluation.evaluate(
             loaded.model,
             batches,
             reset_memory_at_documents=loaded.config.data.reset_memory_at_documents,
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
     print(json.dumps(found.to_dict() | {"step": loaded.step}))
 
 
-def _reach(progress: Progress, done: int, batches: int, totals: evaluate.Totals) -> None:
+def _reach(progress: Progress, done: int, batches: int, totals: evaluation.Totals) -> None:
     nats = totals.nats / max(totals.scored, 1)
     progress.reach(totals.scored, done / batches, batch=f"{done}/{batches}", nats=nats)
 

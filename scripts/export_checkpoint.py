@@ -16,11 +16,13 @@ import program  # first: it quiets TensorFlow, which the others import
 from absl import flags
 
 from txl_tf import model_dir as model_dirs
+from txl_tf.conversion import export_checkpoint
 from txl_tf.data import outputs
-from txl_tf.importers import departure
 from txl_tf.progress import Progress
 
-_FORMAT = flags.DEFINE_enum("format", None, list(departure.TARGETS), "For whom.", required=True)
+_FORMAT = flags.DEFINE_enum(
+    "format", None, list(export_checkpoint.TARGETS), "For whom.", required=True
+)
 _MODEL_DIR = flags.DEFINE_string(
     "model_dir", None, "Folder of train or import_checkpoint.", required=True
 )
@@ -35,7 +37,7 @@ def main(argv: list[str]) -> None:
     outputs.checked("output_dir", _OUTPUT_DIR.value)
     loaded = model_dirs.load(_MODEL_DIR.value, _CHECKPOINT.value)
     with Progress("export"):
-        parameters = departure.export_checkpoint(_FORMAT.value, loaded, _OUTPUT_DIR.value)
+        parameters = export_checkpoint.export_checkpoint(_FORMAT.value, loaded, _OUTPUT_DIR.value)
     result = {"output_dir": _OUTPUT_DIR.value, "format": _FORMAT.value}
     print(json.dumps(result | {"parameters": parameters, "step": loaded.step}))
 

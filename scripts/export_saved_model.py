@@ -17,8 +17,8 @@ from absl import flags, logging
 
 import model_flags
 from txl_tf.data import outputs
-from txl_tf.export import wire
-from txl_tf.export.saved_model import check_version, export_saved_model
+from txl_tf.export import state_tensors
+from txl_tf.export.serving.saved_model import check_version, export_saved_model
 from txl_tf.progress import Progress
 
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -26,7 +26,7 @@ _OUTPUT_DIR = flags.DEFINE_string(
 )
 _VERSION = flags.DEFINE_integer("version", 1, "A server runs the highest version.", 1, 2**63 - 1)
 _STATE_DTYPE = flags.DEFINE_enum(
-    "state_dtype", "float32", wire.DTYPES, "Of the state on the wire; float16 halves it."
+    "state_dtype", "float32", state_tensors.DTYPES, "Of the state on the wire; float16 halves it."
 )
 model_flags.define({"segment_len": "eval.segment_len"})
 

@@ -19,7 +19,7 @@ from absl import app, flags, logging
 
 import model_flags
 from txl_tf.data import builtin_corpus, metadata, outputs, text
-from txl_tf.export import agreement, quantization, samples, tflite
+from txl_tf.export.edge import agreement, calibration, quantization, tflite
 from txl_tf.model_dir import Loaded
 from txl_tf.progress import Progress
 
@@ -78,32 +78,36 @@ def _check_text_flags() -> None:
             raise app.UsageError("--quantize=int8 needs text to learn from: --data_dir or --text")
 
 
-def _samples(loaded: Loaded, segment_len: int) -> tuple[samples.Sample | None, ...]:
+def _samples(loaded: Loaded, segment_len: int) -> tuple[calibration.Sample | None, ...]:
     """Text to learn ranges from, and other text to compare on."""
     tokenizer, compared = loaded.tokenizer, _COMPARED.value + 1
     learnt = tflite.CALIBRATION_SEGMENTS * _BATCH_SIZE.value * segment_len + 1
     if _TEXT.value is not None:
         source = text.Source.from_path(_TEXT.value)
-        return _halves(samples.of_text(tokenizer, [source], learnt + compared), learnt, compared)
+        return _halves(
+            calibration.of_text(tokenizer, [source], learnt + compared), learnt, compared
+        )
     if _DATA_DIR.value is None:
         return None, _builtin(loaded, compared)
     splits = metadata.Metadata.load(_DATA_DIR.value).splits
     if "train" not in splits or _SPLIT.value == "train":
-        found = samples.of_split(_DATA_DIR.value, _SPLIT.value, tokenizer, learnt + compared)
+        found = calibration.of_split(_DATA_DIR.value, _SPLIT.value, tokenizer, learnt + compared)
         return _halves(found, learnt, compared)
-    held_out = samples.of_split(_DATA_DIR.value, _SPLIT.value, tokenizer, compared)
-    return samples.of_split(_DATA_DIR.value, "train", tokenizer, learnt), held_out
+    held_out = calibration.of_split(_DATA_DIR.value, _SPLIT.value, tokenizer, compared)
+    return calibration.of_split(_DATA_DIR.value, "train", tokenizer, learnt), held_out
 
 
-def _halves(found: samples.Sample, learnt: int, compared: int) -> tuple[samples.Sample, ...]:
+def _halves(
+    found: calibration.Sample, learnt: int, compared: int
+) -> tuple[calibration.Sample, ...]:
     middle = min(learnt, len(found.ids) // 2)
     return found.part(0, middle), found.part(middle, middle + compared)
 
 
-def _builtin(loaded: Loaded, compared: int) -> samples.Sample | None:
+def _builtin(loaded: Loaded, compared: int) -> calibration.Sample | None:
     sources = builtin_corpus.sources()["valid"]
     try:
-        found = samples.of_text(loaded.tokenizer, sources, compared)
+        found = calibration.of_text(loaded.tokenizer, sources, compared)
     except ValueError:  # a symbol is unknown, and the tokenizer takes that for an error
         found = None
     if found is None or not found.size.is_mostly_known:

@@ -25,9 +25,9 @@ from absl import app, flags, logging
 
 import model_flags
 import turns
+from txl_tf.configs.validation import LONGEST
 from txl_tf.data import text
-from txl_tf.fields import LONGEST
-from txl_tf.inference.generate import Continuation, Conversation, Generator
+from txl_tf.inference.generation import Continuation, Conversation, Generator
 from txl_tf.inference.sampling import Sampling
 from txl_tf.inference.totals import plain
 from txl_tf.progress import Progress

@@ -19,9 +19,9 @@ import program  # first: it quiets TensorFlow, which the others import
 from absl import app, flags, logging
 
 import config_flags
-from txl_tf import presets
+from txl_tf.configs import presets
+from txl_tf.conversion import formats, hparams, import_checkpoint, vocabularies
 from txl_tf.data import files
-from txl_tf.importers import conversion, formats, hparams, vocabularies
 from txl_tf.progress import Progress
 
 _FORMAT = flags.DEFINE_enum(
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
     given, told_by = _given()
     tokenizer = _tokenizer()
     with Progress("import"):
-        imported = conversion.import_checkpoint(
+        imported = import_checkpoint.import_checkpoint(
             _FORMAT.value,
             _CHECKPOINT.value,
             _MODEL_DIR.value,

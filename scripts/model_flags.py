@@ -15,9 +15,9 @@ from absl import app, flags
 
 import config_flags
 from txl_tf import model_dir as model_dirs
-from txl_tf import presets
-from txl_tf.config import Config
-from txl_tf.inference import state as states
+from txl_tf.configs import presets
+from txl_tf.configs.run import Config
+from txl_tf.inference import decode_state as states
 
 flags.disclaim_key_flags()  # the flags belong to the program, whose --help shows them
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import timing
-from txl_tf.config import TrainConfig
-from txl_tf.importers import departure, huggingface
+from txl_tf.configs.run import TrainConfig
+from txl_tf.conversion import export_checkpoint, huggingface
 from txl_tf.models.transformer_xl import TransformerXL
 
 _PROGRAM = pathlib.Path(__file__).with_name("benchmark_peer.py")
@@ -109,7 +109,7 @@ class Peer:
             raise ValueError(f"the model must be one of TransfoXL, got: {'; '.join(differing)}")
         checkpoint, path = self._path(f"{name}-checkpoint"), self._path(f"{name}-inputs.npz")
         os.makedirs(checkpoint, exist_ok=True)
-        departure.write("huggingface", model, checkpoint)
+        export_checkpoint.write("huggingface", model, checkpoint)
         np.savez(path, **inputs)
         self._ask(
             "make",

@@ -23,8 +23,8 @@ from absl import app, flags, logging
 
 import model_flags
 from txl_tf.data import text
-from txl_tf.export import edge, silence
-from txl_tf.inference import score, scoring
+from txl_tf.export.edge import native_output, runtime
+from txl_tf.inference import model_scorer, text_scorer
 from txl_tf.progress import Progress
 
 _INPUT = flags.DEFINE_string("input", None, "A text file, or - for standard input.", required=True)
@@ -58,27 +58,27 @@ def main(argv: list[str]) -> None:
 
 
 def _lines(reader: text.Reader) -> Iterator[text.Piece]:
-    for piece in scoring.lines(reader.pieces()):
+    for piece in text_scorer.lines(reader.pieces()):
         if piece.starts_line and not piece.complete:
             advice = "" if _SUMMARY.value else "; its answer takes memory, but for --summary"
             logging.warning(
                 "%s: the line at byte %d is longer than %d bytes and is read in pieces%s",
-                *(reader.name, piece.offset, scoring.LONGEST_LINE, advice),
+                *(reader.name, piece.offset, text_scorer.LONGEST_LINE, advice),
             )
         yield piece
 
 
-def _scorer() -> scoring.TextScorer:
+def _scorer() -> text_scorer.TextScorer:
     if _TFLITE.value is not None:
         model_flags.refuse("--tflite takes its place", "model_dir")
         model_flags.refuse("a --tflite file has it built in")
-        with silence.held_back():
-            return edge.scorer(_TFLITE.value, invalid_utf8=_INVALID_UTF8.value)
+        with native_output.held_back():
+            return runtime.scorer(_TFLITE.value, invalid_utf8=_INVALID_UTF8.value)
     if flags.FLAGS.model_dir is None:
         raise app.UsageError("--model_dir is required, or --tflite")
     program.log_devices()
     loaded = model_flags.load()
-    return score.Scorer(
+    return model_scorer.Scorer(
         loaded.model,
         loaded.tokenizer,
         segment_len=model_flags.segment_len(loaded.config),
@@ -94,7 +94,7 @@ def _source() -> text.Source:
     return text.Source.from_path(_INPUT.value)
 
 
-def _reached(progress: Progress, reader: text.Reader, size: int) -> scoring.Progress:
+def _reached(progress: Progress, reader: text.Reader, size: int) -> text_scorer.Progress:
     def reached(scored: int, encoded: int) -> None:
         progress.reach(scored, reader.consumed / size * scored / encoded if size else None)
 

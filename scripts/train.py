@@ -23,11 +23,11 @@ from absl import app, flags
 
 import config_flags
 from txl_tf import model_dir as model_dirs
-from txl_tf import presets
-from txl_tf.config import Config
+from txl_tf.configs import presets
+from txl_tf.configs.run import Config
 from txl_tf.data.metadata import Metadata
-from txl_tf.inference.totals import plain
-from txl_tf.training import devices, loop, preemption, profile
+from txl_tf.inference.metrics import plain
+from txl_tf.training import devices, interruption, loop, profiler
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
@@ -60,7 +60,7 @@ _PROFILE_STEPS = flags.DEFINE_string(
 _PREEMPTION_NOTICE = flags.DEFINE_enum(
     "preemption_notice",
     "none",
-    list(preemption.NOTICES),
+    list(interruption.NOTICES),
     "Whom to ask, every few seconds, whether this machine will be taken away, so that the run "
     "saves and stops: gce, the metadata server of a Google Compute Engine or TPU VM.",
 )
@@ -106,7 +106,7 @@ def main(argv: list[str]) -> int:
 
 def _profile_steps() -> tuple[int, int] | None:
     try:
-        return None if _PROFILE_STEPS.value is None else profile.parse(_PROFILE_STEPS.value)
+        return None if _PROFILE_STEPS.value is None else profiler.parse(_PROFILE_STEPS.value)
     except ValueError as error:
         raise app.UsageError(str(error)) from error
 

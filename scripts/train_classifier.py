@@ -27,9 +27,9 @@ import keras
 from absl import app, flags
 
 import config_flags
-from txl_tf.classify import batches, training
-from txl_tf.classify import config as configs
-from txl_tf.classify.classifier import Classifier
+from txl_tf.classification import batches, training
+from txl_tf.classification import config as configs
+from txl_tf.classification.classifier import Classifier
 from txl_tf.data import labelled_text, outputs, text
 from txl_tf.models.backbones import BACKBONES
 from txl_tf.progress import Progress

@@ -9,14 +9,14 @@ import edge_test
 import helpers
 import rounding
 from txl_tf.data.text_size import TextSize
-from txl_tf.export import agreement, edge, samples
+from txl_tf.export.edge import agreement, calibration, runtime
 from txl_tf.models.transformer_xl import TransformerXL
 
 
 def sample(count, vocab_size=11, seed=0):
     ids = helpers.draw_ids(count, vocab_size=vocab_size, seed=seed)
     size = TextSize(tokens=count, bytes=2 * count, characters=2 * count)
-    return samples.Sample(name="noise", ids=ids, size=size)
+    return calibration.Sample(name="noise", ids=ids, size=size)
 
 
 class AgreementTest(parameterized.TestCase):
@@ -36,7 +36,7 @@ class AgreementTest(parameterized.TestCase):
     def test_agreement_counts(self):
         """Held to a model that is not the one converted: it must disagree."""
         model, path = edge_test.exported()
-        other, found = TransformerXL(model.config), edge.EdgeModel(path)
+        other, found = TransformerXL(model.config), runtime.EdgeModel(path)
         helpers.loud(other, 1)
         held_out = sample(101, seed=4)
         same = agreement.measure(model, found, held_out)

@@ -5,9 +5,9 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
-from txl_tf import specs
 from txl_tf.attention import ATTENTION, dense
-from txl_tf.ops.masks import Visibility
+from txl_tf.configs import specs
+from txl_tf.ops.attention_mask import Visibility
 
 SPECS = {
     "dense": "dense",

@@ -12,7 +12,7 @@ import rounding
 import run_files
 import trained
 from txl_tf import model_dir
-from txl_tf.config import Config
+from txl_tf.configs.run import Config
 from txl_tf.data.tokenizers import ByteTokenizer
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training import averaging

@@ -1,4 +1,4 @@
-"""Tests of txl_tf.inference.beam."""
+"""Tests of txl_tf.inference.beam_search."""
 
 import functools
 import itertools
@@ -8,8 +8,8 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf.inference.beam import BeamSearch
-from txl_tf.inference.state import KeyValueState
+from txl_tf.inference.beam_search import BeamSearch
+from txl_tf.inference.decode_state import KeyValueState
 from txl_tf.models.transformer_xl import TransformerXL
 
 PROMPT = np.array([2, 0, 3, 1], "int32")

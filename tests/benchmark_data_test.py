@@ -17,7 +17,7 @@ import helpers
 import parity_test
 import trained
 from benchmark_test import SMALL
-from txl_tf.config import Config, TrainConfig
+from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.data import prepare, recipe, text, tokenizers
 
 

@@ -14,7 +14,7 @@ import trained
 from benchmark_growth import Point
 from benchmark_options import Options
 from benchmark_test import SMALL
-from txl_tf.config import Config, EvalConfig, TrainConfig
+from txl_tf.configs.run import Config, EvalConfig, TrainConfig
 
 CONFIG = Config(
     model=helpers.tiny_config(mem_len=6, init_std=0.5),

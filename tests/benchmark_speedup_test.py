@@ -13,8 +13,8 @@ import rounding
 import trained
 from benchmark_options import Options
 from benchmark_test import SMALL
-from txl_tf import presets
-from txl_tf.config import Config
+from txl_tf.configs import presets
+from txl_tf.configs.run import Config
 from txl_tf.models.transformer_xl import TransformerXL
 
 

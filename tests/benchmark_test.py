@@ -16,9 +16,9 @@ import helpers
 import parity_test
 import trained
 from benchmark_options import Options
-from txl_tf.config import Config, EvalConfig, TrainConfig
+from txl_tf.configs.run import Config, EvalConfig, TrainConfig
+from txl_tf.inference import decode_state as states
 from txl_tf.inference import decoding
-from txl_tf.inference import state as states
 from txl_tf.inference.sampling import Sampling
 from txl_tf.models.transformer_xl import TransformerXL
 

@@ -144,7 +144,7 @@ class BuildFileTest(absltest.TestCase):
     def test_arrows_point_one_way(self):
         for target in self.build.deps:
             transitive(self.build.deps, target)
-        self.assertEqual(transitive(self.build.deps, "config"), {"config"})
+        self.assertEqual(transitive(self.build.deps, "configs"), {"configs"})
         self.assertEqual(transitive(self.build.deps, "ops"), {"ops"})
         self.assertNotIn("models", transitive(self.build.deps, "data"))
         self.assertNotIn("data", transitive(self.build.deps, "models"))

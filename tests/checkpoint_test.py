@@ -9,7 +9,7 @@ from absl.testing import absltest, parameterized
 import helpers
 import run_files
 from txl_tf import model_dir
-from txl_tf.config import TrainConfig
+from txl_tf.configs.run import TrainConfig
 from txl_tf.models.memory import Memory
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.checkpoint import Checkpoints

@@ -12,13 +12,13 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf import config as configs
 from txl_tf import model_dir as model_dirs
-from txl_tf.classify import batches, training
-from txl_tf.classify import config as classify_config
-from txl_tf.classify.classifier import Classifier
-from txl_tf.classify.config import ClassifierConfig, TextConfig, start
-from txl_tf.classify.scores import Scores
+from txl_tf.classification import batches, training
+from txl_tf.classification import config as classify_config
+from txl_tf.classification.classifier import Classifier
+from txl_tf.classification.config import ClassifierConfig, TextConfig, start
+from txl_tf.classification.metrics import Scores
+from txl_tf.configs import run as configs
 from txl_tf.data import outputs, tokenizers
 from txl_tf.data.labelled_text import Text
 from txl_tf.training.skips import NonFiniteError

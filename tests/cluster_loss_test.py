@@ -6,7 +6,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
-from txl_tf.ops import cluster_loss
+from txl_tf.ops import cross_entropy
 
 TOKENS, WORDS, WIDTH, CHUNK = 13, 7, 5, 4
 # Tolerances of nats (logits, softmax) and of gradients (backward, sum over tokens); all inputs, of
@@ -54,19 +54,19 @@ def value_and_gradients(loss, sources, targets, upstream):
 
 
 def dense(hidden, table, bias, targets):
-    return cluster_loss.cross_entropy(cluster_loss.linear(hidden, table, bias), targets)
+    return cross_entropy.cross_entropy(cross_entropy.linear(hidden, table, bias), targets)
 
 
 class CrossEntropyTest(absltest.TestCase):
     def test_counts_only_real_targets(self):
         logits = np.log(np.array([[0.25, 0.75], [0.5, 0.5]], "float32"))
-        nats = cluster_loss.cross_entropy(logits, tf.constant([1, -1]))
+        nats = cross_entropy.cross_entropy(logits, tf.constant([1, -1]))
         np.testing.assert_allclose(nats, [-math.log(0.75), 0.0], rtol=0, atol=ATOL)
 
     def test_other_negatives_and_words_outside_are_errors(self):
         for wrong in (-2, 2):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, f"label value of {wrong}"):
-                cluster_loss.cross_entropy(tf.zeros([1, 2]), tf.constant([wrong]))
+                cross_entropy.cross_entropy(tf.zeros([1, 2]), tf.constant([wrong]))
 
 
 class ClusterCrossEntropyTest(parameterized.TestCase):
@@ -79,13 +79,13 @@ class ClusterCrossEntropyTest(parameterized.TestCase):
         self.check_chunks(draw_targets(9), chunk)
 
     def test_compiles(self):
-        loss = functools.partial(cluster_loss.cluster_cross_entropy, chunk=CHUNK)
+        loss = functools.partial(cross_entropy.cluster_cross_entropy, chunk=CHUNK)
         run = tf.function(functools.partial(value_and_gradients, loss), jit_compile=True)
         for count in (0, CHUNK + 1, TOKENS):
             self.check(draw_targets(count), run)
 
     def check_chunks(self, targets, chunk):
-        loss = functools.partial(cluster_loss.cluster_cross_entropy, chunk=chunk)
+        loss = functools.partial(cross_entropy.cluster_cross_entropy, chunk=chunk)
         self.check(targets, functools.partial(value_and_gradients, loss))
 
     def check(self, targets, run):
@@ -103,7 +103,7 @@ class ClusterCrossEntropyTest(parameterized.TestCase):
 
         @functools.partial(tf.function, input_signature=spec)
         def nats_and_gradient(hidden, targets):
-            loss = functools.partial(cluster_loss.cluster_cross_entropy, chunk=CHUNK)
+            loss = functools.partial(cross_entropy.cluster_cross_entropy, chunk=CHUNK)
             nats, (gradient, *_) = value_and_gradients(loss, (hidden, table, bias), targets, None)
             return nats, gradient
 
@@ -119,7 +119,7 @@ class ClusterCrossEntropyTest(parameterized.TestCase):
         tokens = 400  # equal terms: a bfloat16 sum of them stands still after 256
         hidden = tf.ones([tokens, WIDTH], tf.bfloat16)
         sources = hidden, tf.zeros([2, WIDTH]), tf.zeros([2])
-        loss = functools.partial(cluster_loss.cluster_cross_entropy, chunk=1)
+        loss = functools.partial(cross_entropy.cluster_cross_entropy, chunk=1)
         run = tf.function(functools.partial(value_and_gradients, loss))
         nats, gradients = run(sources, tf.zeros([tokens], tf.int32), tf.ones([tokens]))
         self.assertEqual([g.dtype for g in gradients], [tf.bfloat16, tf.float32, tf.float32])
@@ -130,7 +130,7 @@ class ClusterCrossEntropyTest(parameterized.TestCase):
     @parameterized.parameters(("chunks", False), ("dense", True))
     def test_compiled_code_holds_no_scores_of_all_tokens(self, kind, expected):
         tokens, words = 37, 23
-        loss = functools.partial(cluster_loss.cluster_cross_entropy, chunk=8)
+        loss = functools.partial(cross_entropy.cluster_cross_entropy, chunk=8)
         run = functools.partial(value_and_gradients, loss if kind == "chunks" else dense)
         compiled = tf.function(run, jit_compile=True)
         text = compiled.experimental_get_compiler_ir(
@@ -147,7 +147,7 @@ class ChunksTest(parameterized.TestCase):
     @parameterized.product(count=(0, 1, 3, 4, 5, 8, 12, TOKENS), size=(1, CHUNK, 100))
     def test_hands_out_each_wanted_token_once_in_no_more_chunks_than_needed(self, count, size):
         targets = draw_targets(count)
-        chunks = cluster_loss.Chunks(tf.constant(targets), size)
+        chunks = cross_entropy.Chunks(tf.constant(targets), size)
         seen = []
 
         def add(rows, labels, steps):

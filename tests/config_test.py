@@ -6,9 +6,10 @@ import typing
 from absl.testing import absltest, parameterized
 
 import helpers
-from txl_tf import fields, kinds, presets
-from txl_tf.classify.config import TextConfig
-from txl_tf.config import (
+from txl_tf.classification.config import TextConfig
+from txl_tf.configs import layer_specs, presets, validation
+from txl_tf.configs.encoder_config import EncoderConfig
+from txl_tf.configs.run import (
     Config,
     DataConfig,
     EvalConfig,
@@ -17,7 +18,6 @@ from txl_tf.config import (
     override,
     override_all,
 )
-from txl_tf.encoder_config import EncoderConfig
 
 WHOLE = (
     (TransformerXLConfig, dict(vocab_size=11)),
@@ -25,11 +25,11 @@ WHOLE = (
     (TrainConfig, {}),
     (EvalConfig, {}),
     (TextConfig, dict(tokenizer="char")),
-    (kinds.TopK, dict(k=1)),
-    (kinds.Local, dict(window=2)),
-    (kinds.Longformer, dict(window=2)),
-    (kinds.BigBird, {}),
-    (kinds.Switch, dict(experts=2)),
+    (layer_specs.TopK, dict(k=1)),
+    (layer_specs.Local, dict(window=2)),
+    (layer_specs.Longformer, dict(window=2)),
+    (layer_specs.BigBird, {}),
+    (layer_specs.Switch, dict(experts=2)),
 )
 
 
@@ -126,7 +126,7 @@ class RulesTest(parameterized.TestCase):
     def test_every_number_has_two_ends(self, kind):
         base = next(values for each, values in WHOLE if each is kind)
         numbers = {int: (10**400, -(10**400)), float: (math.inf, -math.inf, math.nan, 10**400)}
-        for name, declared in fields.types_of(kind).items():
+        for name, declared in validation.types_of(kind).items():
             for each in {declared, *typing.get_args(declared)} & numbers.keys():
                 for value in numbers[each]:
                     if (name, value) != ("clip_norm", math.inf):

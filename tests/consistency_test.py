@@ -6,8 +6,8 @@ import numpy as np
 from absl.testing import absltest, parameterized
 
 import helpers
-from txl_tf.importers import architecture, consistency, original
-from txl_tf.importers.formats import FORMATS
+from txl_tf.conversion import original_layout, shape_checks, shape_inference
+from txl_tf.conversion.formats import FORMATS
 from txl_tf.models.transformer_xl import TransformerXL
 
 MODELS = {
@@ -26,7 +26,7 @@ MODELS = {
 @functools.cache
 def shapes_of(name):
     model = TransformerXL(helpers.tiny_config(**MODELS[name]))
-    return {n: p.shape for n, p in original.parameters(model).items()}
+    return {n: p.shape for n, p in original_layout.parameters(model).items()}
 
 
 def label(name):
@@ -36,7 +36,7 @@ def label(name):
 def refusal(shapes):
     """The message about shapes, or "" where nothing is wrong."""
     try:
-        consistency.check(shapes, {}, label)
+        shape_checks.check(shapes, {}, label)
     except ValueError as error:
         return str(error)
     return ""
@@ -69,10 +69,10 @@ class ConsistencyTest(parameterized.TestCase):
             message = refusal(shapes)
             if not message:
                 with self.assertRaisesRegex(ValueError, "must|got"):
-                    flags = architecture.hparams(shapes, {"mem_len": 0})
+                    flags = shape_inference.hparams(shapes, {"mem_len": 0})
                     model = TransformerXL(FORMATS["pytorch"].config_from_hparams(flags))
                     values = {n: np.zeros(s, "float32") for n, s in shapes.items()}
-                    original.assign(model, values)
+                    original_layout.assign(model, values)
             else:
                 self.assertIn(f"<{wrong}>", message, wrong)
 

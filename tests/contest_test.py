@@ -12,7 +12,7 @@ import contest
 import helpers
 import timing
 from benchmark_options import Options
-from txl_tf.config import TrainConfig
+from txl_tf.configs.run import TrainConfig
 from txl_tf.models.transformer_xl import TransformerXL
 
 

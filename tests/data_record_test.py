@@ -10,7 +10,7 @@ from absl.testing import absltest, parameterized
 import helpers
 import run_files
 from txl_tf import model_dir
-from txl_tf.config import Config, TrainConfig, override_all
+from txl_tf.configs.run import Config, TrainConfig, override_all
 from txl_tf.data import prepare, text
 from txl_tf.data.recipe import Recipe
 from txl_tf.training import data_record, loop

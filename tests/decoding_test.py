@@ -8,9 +8,9 @@ from absl.testing import absltest, parameterized
 import helpers
 import rounding
 from txl_tf.inference import segments
+from txl_tf.inference.decode_state import HiddenState, KeyValueState
 from txl_tf.inference.decoding import Decoder, Session
 from txl_tf.inference.sampling import Sampling
-from txl_tf.inference.state import HiddenState, KeyValueState
 from txl_tf.models.transformer_xl import TransformerXL
 
 GREEDY = Sampling(temperature=0.0)

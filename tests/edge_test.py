@@ -14,10 +14,10 @@ from ai_edge_litert.interpreter import Interpreter
 
 import helpers
 import rounding
-from txl_tf.config import Config
+from txl_tf.configs.run import Config
 from txl_tf.data import text, tokenizers, vocabulary
-from txl_tf.export import edge, tflite
-from txl_tf.inference.score import Scorer
+from txl_tf.export.edge import runtime, tflite
+from txl_tf.inference.model_scorer import Scorer
 from txl_tf.models.transformer_xl import TransformerXL
 
 B, T, M, V = 1, 4, 8, 11
@@ -81,7 +81,7 @@ class EdgeTest(parameterized.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         cls.model, cls.path = exported()
-        cls.edge = edge.EdgeModel(cls.path)
+        cls.edge = runtime.EdgeModel(cls.path)
 
     def copy(self):
         folder = helpers.temp_dir(self) / "copy"
@@ -110,7 +110,7 @@ class EdgeTest(parameterized.TestCase):
                 self.assertEqual(told, wanted)
 
     def edge_file(self, name):
-        return (pathlib.Path(edge.assets_of(self.path)) / name).read_text()
+        return (pathlib.Path(runtime.assets_of(self.path)) / name).read_text()
 
     def test_three_chained_steps_are_the_models(self):
         ids = helpers.draw_ids(B, 3 * T)
@@ -134,7 +134,7 @@ class EdgeTest(parameterized.TestCase):
 
     def test_rows_of_different_lengths(self):
         model, path = exported(batch_size=3)
-        found = edge.EdgeModel(path)
+        found = runtime.EdgeModel(path)
         ids, lengths = helpers.draw_ids(3, 2 * T), np.array([4, 0, 3], np.int32)
         state, mems = found.initial(3), None
         for start in (0, T):
@@ -148,7 +148,7 @@ class EdgeTest(parameterized.TestCase):
 
     def test_fewer_rows_and_ids_than_the_model_has(self):
         model, path = exported(batch_size=3)
-        found = edge.EdgeModel(path)
+        found = runtime.EdgeModel(path)
         ids = helpers.draw_ids(2, 3)
         state, mems = found.initial(2), None
         for _ in range(3):
@@ -160,7 +160,7 @@ class EdgeTest(parameterized.TestCase):
     @parameterized.parameters(False, True)
     def test_zeros_that_count_as_read(self, pre_norm):
         model, path = exported(attend_to_initial_zeros=True, pre_norm=pre_norm)
-        found, ids = edge.EdgeModel(path), helpers.draw_ids(B, T)
+        found, ids = runtime.EdgeModel(path), helpers.draw_ids(B, T)
         state = found.initial(B)
         self.assertEqual(state["mem_length"], M)
         self.assertEqual(bool(state["keys"].any()), pre_norm)
@@ -169,7 +169,7 @@ class EdgeTest(parameterized.TestCase):
 
     def test_texts_score_as_by_the_model(self):
         expected = Scorer(self.model, tokenizer(), segment_len=T).score(TEXT)
-        found = edge.scorer(self.path).score(TEXT)
+        found = runtime.scorer(self.path).score(TEXT)
         self.assertEqual(found.tokens, expected.tokens)
         atol = atol_of(self.model)
         np.testing.assert_allclose(found.log_probs[1:], expected.log_probs[1:], rtol=0, atol=atol)
@@ -177,7 +177,7 @@ class EdgeTest(parameterized.TestCase):
 
     def test_many_texts_score_as_one_by_one(self):
         model, path = exported(batch_size=3)
-        scorer = edge.scorer(path)
+        scorer = runtime.scorer(path)
         lines = [b"abc", b"", b"a", b"jihgfedcba" * 3, b"bca"]
         found = list(scorer.score_each(map(text.Piece, lines)))
         for line, one in zip(lines, found, strict=True):
@@ -193,7 +193,7 @@ class EdgeTest(parameterized.TestCase):
             cwd=helpers.ROOT,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
-        expected = edge.scorer(self.path).score(TEXT)
+        expected = runtime.scorer(self.path).score(TEXT)
         atol = len(TEXT) * atol_of(self.model)
         self.assertAlmostEqual(float(done.stdout), expected.nats, delta=atol)
 
@@ -243,7 +243,7 @@ class EdgeTest(parameterized.TestCase):
         path.write_bytes(data[:-100])
         message = f"{path} must have {len(data)} bytes, .*model.json says, got {len(data) - 100}"
         with self.assertRaisesRegex(ValueError, message):
-            edge.EdgeModel(str(path))
+            runtime.EdgeModel(str(path))
 
     def test_an_altered_file(self):
         path = self.copy()
@@ -251,37 +251,37 @@ class EdgeTest(parameterized.TestCase):
         data[len(data) // 2] ^= 255
         path.write_bytes(data)
         with self.assertRaisesRegex(ValueError, f"{path} must be the file that .* got another"):
-            edge.EdgeModel(str(path))
+            runtime.EdgeModel(str(path))
 
     def test_missing_and_foreign_files(self):
         path = self.copy()
         with self.assertRaisesRegex(ValueError, "gone.tflite must be a file, got none"):
-            edge.EdgeModel(str(path.with_name("gone.tflite")))
+            runtime.EdgeModel(str(path.with_name("gone.tflite")))
         with self.assertRaisesRegex(ValueError, "gs://a/m.tflite must be a local file"):
-            edge.EdgeModel("gs://a/m.tflite")
-        about = pathlib.Path(edge.assets_of(str(path))) / "model.json"
+            runtime.EdgeModel("gs://a/m.tflite")
+        about = pathlib.Path(runtime.assets_of(str(path))) / "model.json"
         told = json.loads(about.read_text())
         about.write_text(json.dumps(told | {"format": 2}))
         with self.assertRaisesRegex(ValueError, "format must be 1, got 2; export the model anew"):
-            edge.EdgeModel(str(path))
+            runtime.EdgeModel(str(path))
         about.write_text("{}")
         with self.assertRaisesRegex(
             ValueError, "model.json: description must have format, got none"
         ):
-            edge.EdgeModel(str(path))
+            runtime.EdgeModel(str(path))
         changed = json.dumps(told).replace('"shape": [1, 4]', '"shape": [1, 5]')
         changed = changed.replace('"shape": [1, 4, 11]', '"shape": [1, 5, 11]')
         about.write_text(changed.replace('"segment_len": 4', '"segment_len": 5'))
         message = r"model.json: signatures.\w+.inputs.\w+ must have shape \[1, 4\] as in .*tflite"
         with self.assertRaisesRegex(ValueError, message):
-            edge.EdgeModel(str(path))
+            runtime.EdgeModel(str(path))
         tokenizer = told["tokenizer"] | {"checksum": "feed"}
         about.write_text(json.dumps(told | {"tokenizer": tokenizer}))
         with self.assertRaisesRegex(ValueError, r"tokenizer.checksum feed in .* got another \("):
-            edge.EdgeModel(str(path))
+            runtime.EdgeModel(str(path))
         about.unlink()
         with self.assertRaisesRegex(ValueError, "must have .*model.json beside it, got none"):
-            edge.EdgeModel(str(path))
+            runtime.EdgeModel(str(path))
 
 
 if __name__ == "__main__":

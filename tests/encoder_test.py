@@ -9,9 +9,9 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf import kinds
-from txl_tf.encoder_config import EncoderConfig
-from txl_tf.models import stack
+from txl_tf.configs import layer_specs
+from txl_tf.configs.encoder_config import EncoderConfig
+from txl_tf.models import block_stack
 from txl_tf.models.encoder import Encoder
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.dropout import DropoutKey
@@ -41,7 +41,7 @@ def make(kind="xl", **changes):
 
 def read(model, ids, **kwargs):
     """A call in which the first and the fifth token are global, where there are such."""
-    if kinds.has_global_tokens(model.config):
+    if layer_specs.has_global_tokens(model.config):
         kwargs["global_tokens"] = tf.range(tf.shape(ids)[1])[tf.newaxis] % 4 + 0 * ids == 0
     return model(ids, **kwargs)
 
@@ -157,7 +157,7 @@ class EncoderTest(parameterized.TestCase):
 
     def test_global_tokens_are_passed_on(self):
         ids = helpers.draw_ids(2, 8)
-        with mock.patch.object(stack, "run", wraps=stack.run) as run:
+        with mock.patch.object(block_stack, "run", wraps=block_stack.run) as run:
             make("longformer")(ids, global_tokens=ids > 5)
         np.testing.assert_array_equal(run.call_args.kwargs["visibility"].global_tokens, ids > 5)
 

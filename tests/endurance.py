@@ -121,8 +121,8 @@ def flat(folder, *, steps, jit):
     """Trains tiny on the built-in corpus in this process -> memory, times and traces, as a dict."""
     import keras
 
-    from txl_tf import presets
-    from txl_tf.config import override_all
+    from txl_tf.configs import presets
+    from txl_tf.configs.run import override_all
     from txl_tf.training import loop
 
     data = os.path.join(folder, "data")

@@ -9,10 +9,10 @@ from absl.testing import absltest, parameterized
 import rounding
 import trained
 from txl_tf import model_dir as model_dirs
-from txl_tf import presets
-from txl_tf.config import EvalConfig
+from txl_tf.configs import presets
+from txl_tf.configs.run import EvalConfig
 from txl_tf.data.batches import Batches
-from txl_tf.inference import evaluate
+from txl_tf.inference import evaluation
 
 FIELDS = [
     "split",
@@ -52,7 +52,7 @@ class EvaluateProgramTest(parameterized.TestCase):
             mode="eval",
             layout=layout,
         )
-        return evaluate.evaluate(model, batches)
+        return evaluation.evaluate(model, batches)
 
     def test_last_line_is_the_result(self):
         stdout, stderr = self.evaluate()

@@ -1,4 +1,4 @@
-"""Tests of txl_tf.inference.evaluate."""
+"""Tests of txl_tf.inference.evaluation."""
 
 import functools
 import math
@@ -10,8 +10,8 @@ import helpers
 import rounding
 import stream_data
 from txl_tf.data.batches import Batches
-from txl_tf.inference import evaluate
-from txl_tf.inference.evaluate import Evaluator
+from txl_tf.inference import evaluation
+from txl_tf.inference.evaluation import Evaluator
 from txl_tf.models.transformer_xl import TransformerXL
 
 
@@ -51,7 +51,7 @@ class EvaluateTest(parameterized.TestCase):
     @parameterized.product(batch_size=(1, 2, 3), mem_len=(0, 3, 64))
     def test_equals_a_plain_loop(self, batch_size, mem_len):
         model, tokens = make_model(mem_len=mem_len), helpers.draw_ids(30)
-        found = evaluate.evaluate(model, self.batches(tokens, batch_size))
+        found = evaluation.evaluate(model, self.batches(tokens, batch_size))
         expected = plain_loss(model, tokens, batch_size, 4)
         self.assertLen(expected, 29)
         self.assertEqual((found.split, found.targets, found.scored), ("train", 29, 29))
@@ -62,7 +62,9 @@ class EvaluateTest(parameterized.TestCase):
 
     def test_memory_matters(self):
         batches = self.batches(helpers.draw_ids(60), 1)
-        with_memory, without = (evaluate.evaluate(make_model(mem_len=m), batches) for m in (16, 0))
+        with_memory, without = (
+            evaluation.evaluate(make_model(mem_len=m), batches) for m in (16, 0)
+        )
         self.assertGreater(abs(with_memory.nats - without.nats), 0.1)
 
     @parameterized.parameters(
@@ -73,13 +75,13 @@ class EvaluateTest(parameterized.TestCase):
     )
     def test_says_how_many_were_scored(self, size, batch_size, scored, layout):  # AC13
         batches = self.batches(helpers.draw_ids(size), batch_size, 2, layout)
-        found = evaluate.evaluate(make_model(), batches)
+        found = evaluation.evaluate(make_model(), batches)
         self.assertEqual((found.targets, found.scored), (size - 1, scored))
 
     def test_unknown_symbols_leave_no_bits(self):
         tokens = helpers.draw_ids(11)
         known = self.batches(tokens, 1, bytes=22, characters=11)
-        found = evaluate.evaluate(make_model(), known)
+        found = evaluation.evaluate(make_model(), known)
         bits = found.nats_per_token / math.log(2)
         self.assertAlmostEqual(found.bits_per_byte, bits / 2)
         self.assertAlmostEqual(found.bits_per_character, bits)
@@ -87,14 +89,14 @@ class EvaluateTest(parameterized.TestCase):
         with self.assertLogs(level="WARNING") as logs:
             lossy = self.batches(tokens, 1, bytes=22, characters=11, unknown=3)
         self.assertIn("split 'train': 3 of 11 tokens (27.3%) stand for symbols", logs.output[0])
-        unsure = evaluate.evaluate(make_model(), lossy).to_dict()
+        unsure = evaluation.evaluate(make_model(), lossy).to_dict()
         self.assertEqual((unsure["unknown"], unsure["perplexity"]), (3, found.perplexity))
         self.assertEqual([unsure["bits_per_byte"], unsure["bits_per_character"]], [None, None])
         self.assertStartsWith(unsure["bits_unavailable"], "3 of 11 tokens stand for symbols")
 
     def test_one_batch(self):  # AC13
         model, tokens = make_model(), helpers.draw_ids(5)
-        found = evaluate.evaluate(model, self.batches(tokens, 1))
+        found = evaluation.evaluate(model, self.batches(tokens, 1))
         nll, _ = model.nll(tokens[np.newaxis, :-1], tokens[np.newaxis, 1:])
         atol = rounding.of_scores(model.config)
         self.assertAlmostEqual(found.nats_per_token, np.mean(nll), delta=atol)
@@ -103,7 +105,7 @@ class EvaluateTest(parameterized.TestCase):
         model, tokens, begin = make_model(mem_len=16), helpers.draw_ids(24), (0, 5, 12)
         batches = self.batches(tokens, 1, document_start=begin)
         for reset, starts in ((True, begin), (False, ())):
-            found = evaluate.evaluate(model, batches, reset_memory_at_documents=reset)
+            found = evaluation.evaluate(model, batches, reset_memory_at_documents=reset)
             expected = plain_loss(model, tokens, 1, 4, starts)
             atol = len(expected) * rounding.of_scores(model.config, 24)
             self.assertAlmostEqual(found.nats, sum(expected), delta=atol)
@@ -118,13 +120,13 @@ class EvaluateTest(parameterized.TestCase):
 
     def test_xla_gives_the_same(self):
         model, batches = make_model(), self.batches(helpers.draw_ids(20), 2)
-        plain, compiled = (evaluate.evaluate(model, batches, jit=jit) for jit in (False, True))
+        plain, compiled = (evaluation.evaluate(model, batches, jit=jit) for jit in (False, True))
         atol = plain.scored * rounding.of_scores(model.config, 20)
         self.assertAlmostEqual(plain.nats, compiled.nats, delta=atol)
 
     def test_first_batches_alone(self):
         seen = []
-        found = evaluate.evaluate(
+        found = evaluation.evaluate(
             make_model(),
             self.batches(helpers.draw_ids(40), 2),
             max_batches=2,
@@ -136,7 +138,7 @@ class EvaluateTest(parameterized.TestCase):
     def test_data_of_another_vocabulary(self):  # AC16
         batches = self.batches(helpers.draw_ids(20), 1, vocab_size=12)
         with self.assertRaisesRegex(ValueError, "vocab_size must be the data's 12, got 11"):
-            evaluate.evaluate(make_model(), batches)
+            evaluation.evaluate(make_model(), batches)
 
     @parameterized.product(name=("ids", "targets"), jit=(False, True))
     def test_id_outside_the_vocabulary(self, name, jit):  # AC16
@@ -146,7 +148,7 @@ class EvaluateTest(parameterized.TestCase):
         batches.arrays = lambda epochs: (x for x in [batch])
         message = rf"{name} must lie in 0\.\.10 \(vocabulary of 11\), got 11"
         with self.assertRaisesRegex(ValueError, message):
-            evaluate.evaluate(make_model(), batches, jit=jit)
+            evaluation.evaluate(make_model(), batches, jit=jit)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,14 @@ import import_checkpoint_test as importing
 import rounding
 import trained
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config
-from txl_tf.importers import conversion, departure, hparams, huggingface, original
+from txl_tf.configs.run import Config
+from txl_tf.conversion import (
+    export_checkpoint,
+    hparams,
+    huggingface,
+    import_checkpoint,
+    original_layout,
+)
 from txl_tf.models.transformer_xl import TransformerXL
 
 
@@ -28,7 +34,7 @@ def variables(checkpoint):
 def loaded(test, **changes):
     """A tiny model with loud weights, as if read from a model_dir."""
     model = helpers.loud(TransformerXL(helpers.tiny_config(**changes)))
-    tokenizer = conversion.numbers(model.config.vocab_size)
+    tokenizer = import_checkpoint.numbers(model.config.vocab_size)
     return model_dirs.Loaded(model, tokenizer, Config(model=model.config), step=7)
 
 
@@ -91,7 +97,7 @@ class ExportCheckpointTest(parameterized.TestCase):
         )
         before, after = (model_dirs.load(str(path)) for path in (model_dir, again))
         self.assertEqual(before.tokenizer.checksum, after.tokenizer.checksum)
-        self.same(original.values_of(after.model), original.values_of(before.model))
+        self.same(original_layout.values_of(after.model), original_layout.values_of(before.model))
 
 
 class TargetsTest(parameterized.TestCase):
@@ -106,11 +112,11 @@ class TargetsTest(parameterized.TestCase):
     )
     def test_what_the_other_can_not_be(self, target, changes, message):
         with self.assertRaisesRegex(ValueError, message):
-            departure.export_checkpoint(target, loaded(self, **changes), self.folder())
+            export_checkpoint.export_checkpoint(target, loaded(self, **changes), self.folder())
 
     def test_attention_of_another_kind_is_only_here(self):
         config = helpers.tiny_config(attention=("dense", "topk(k=2)"))
-        self.assertEqual(departure.only_here(config), ["attention topk(k=2)"])
+        self.assertEqual(export_checkpoint.only_here(config), ["attention topk(k=2)"])
 
     def test_a_span_of_another_size_is_told(self):
         config = helpers.tiny_config(attention_span=9, attend_to_initial_zeros=True)
@@ -127,14 +133,14 @@ class TargetsTest(parameterized.TestCase):
     )
     def test_hugging_face_gives_it_back(self, **changes):
         before, folder = loaded(self, **changes), self.folder()
-        departure.export_checkpoint("huggingface", before, folder)
+        export_checkpoint.export_checkpoint("huggingface", before, folder)
         model_dir = self.folder()
         told = hparams.read(f"{folder}/config.json")
-        conversion.import_checkpoint("huggingface", folder, model_dir, given=told)
+        import_checkpoint.import_checkpoint("huggingface", folder, model_dir, given=told)
         after = model_dirs.load(model_dir)
-        values = original.values_of(before.model)
-        self.assertEqual(original.values_of(after.model).keys(), values.keys())
-        for name, value in original.values_of(after.model).items():
+        values = original_layout.values_of(before.model)
+        self.assertEqual(original_layout.values_of(after.model).keys(), values.keys())
+        for name, value in original_layout.values_of(after.model).items():
             np.testing.assert_array_equal(value, values[name], name)
         ids = helpers.draw_ids(2, 5)
         model = TransformerXL(after.config.model, weights_of=before.model)

@@ -12,7 +12,7 @@ import quick_training
 import rounding
 import trained
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config, EvalConfig, TrainConfig
+from txl_tf.configs.run import Config, EvalConfig, TrainConfig
 from txl_tf.data import tokenizers
 from txl_tf.models.transformer_xl import TransformerXL
 

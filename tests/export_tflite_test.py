@@ -15,12 +15,12 @@ import edge_test
 import helpers
 import quick_training
 import rounding
-from txl_tf import presets
-from txl_tf.config import Config, override_all
+from txl_tf.configs import presets
+from txl_tf.configs.run import Config, override_all
 from txl_tf.data import text, tokenizers
 from txl_tf.data.text_size import TextSize
-from txl_tf.export import agreement, edge, flatbuffer, quantization, samples, tflite
-from txl_tf.export.saved_model import export_saved_model
+from txl_tf.export.edge import agreement, calibration, flatbuffer, quantization, runtime, tflite
+from txl_tf.export.serving.saved_model import export_saved_model
 from txl_tf.models.transformer_xl import TransformerXL
 
 QUANTIZED = ("float16", "dynamic", "int8")
@@ -30,7 +30,7 @@ WIDE = dict(vocab_size=300, d_model=64, d_inner=128, head_dim=32)  # weights wor
 def sample(count, vocab_size=11, seed=0):
     ids = helpers.draw_ids(count, vocab_size=vocab_size, seed=seed)
     size = TextSize(tokens=count, bytes=2 * count, characters=2 * count)
-    return samples.Sample(name="noise", ids=ids, size=size)
+    return calibration.Sample(name="noise", ids=ids, size=size)
 
 
 def byte_config(**changes):
@@ -54,7 +54,7 @@ class ExportTest(parameterized.TestCase):
             calibration=sample(200, config.vocab_size),
             held_out=held_out,
         )
-        return model, report, edge.EdgeModel(path)
+        return model, report, runtime.EdgeModel(path)
 
     @parameterized.parameters(
         dict(cutoffs=(4, 8)),
@@ -250,7 +250,7 @@ class ExportTest(parameterized.TestCase):
         ops = {"ADD": 1, "FlexErf": 2}
         with (
             unittest.mock.patch.object(quantization, "convert", return_value=b""),
-            unittest.mock.patch.object(tflite.flatbuffer, "count_ops", return_value=ops),
+            unittest.mock.patch.object(flatbuffer, "count_ops", return_value=ops),
             self.assertRaisesRegex(ValueError, "own operators, got .'FlexErf'"),
         ):
             self.export()
@@ -261,7 +261,7 @@ class ExportTest(parameterized.TestCase):
         corpus = text.Source.from_path(str(helpers.shared("data/tinyshakespeare.txt")))
         config = byte_config(num_layers=3)
         model, tokenizer = TransformerXL(config.model), tokenizers.ByteTokenizer()
-        found = samples.of_text(tokenizer, [corpus], 1 << 30)
+        found = calibration.of_text(tokenizer, [corpus], 1 << 30)
         loss = quick_training.train(model, found.ids[:-20_000], steps=350)
         self.assertLess(loss, 2.1)
         limits = {"none": (1.0, 1e-6), "float16": (0.99, 1e-3)}

@@ -11,11 +11,11 @@ import tensorflow as tf
 
 import helpers
 import prepared
-from txl_tf.config import Config
+from txl_tf.configs.run import Config
 from txl_tf.data import text as texts
 from txl_tf.data import tokenizers
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.export.saved_model import export_saved_model
+from txl_tf.export.serving.saved_model import export_saved_model
 from txl_tf.models.transformer_xl import TransformerXL
 
 TEXT = prepared.text(300)

@@ -6,10 +6,10 @@ from absl.testing import absltest, parameterized
 
 import far_answer
 import helpers
-from txl_tf import config as configs
-from txl_tf.classify import batches, training
-from txl_tf.classify import config as classifier_configs
-from txl_tf.classify.classifier import Classifier
+from txl_tf.classification import batches, training
+from txl_tf.classification import config as classifier_configs
+from txl_tf.classification.classifier import Classifier
+from txl_tf.configs import run as configs
 from txl_tf.data import labelled_text
 
 _SETTINGS = (

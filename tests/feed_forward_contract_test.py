@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
-from txl_tf import specs
+from txl_tf.configs import specs
 from txl_tf.feed_forward import FEED_FORWARD
 from txl_tf.ops.dropout import DropoutKey
 

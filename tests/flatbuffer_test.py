@@ -7,7 +7,7 @@ from absl.testing import absltest
 from ai_edge_litert import schema_py_generated as schema
 
 import edge_test
-from txl_tf.export import flatbuffer
+from txl_tf.export.edge import flatbuffer
 
 
 class FlatbufferTest(absltest.TestCase):

@@ -7,7 +7,7 @@ from absl.testing import absltest, parameterized
 
 import flops
 import helpers
-from txl_tf import presets
+from txl_tf.configs import presets
 
 
 class PageTest(absltest.TestCase):

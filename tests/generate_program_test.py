@@ -9,7 +9,7 @@ from absl.testing import absltest, parameterized
 import rounding
 import trained
 from txl_tf import model_dir as model_dirs
-from txl_tf.inference.generate import Conversation, Generator
+from txl_tf.inference.generation import Conversation, Generator
 from txl_tf.inference.sampling import Sampling
 
 

@@ -1,4 +1,4 @@
-"""Tests of txl_tf.inference.generate: prompts in, text out."""
+"""Tests of txl_tf.inference.generation: prompts in, text out."""
 
 import functools
 
@@ -9,8 +9,8 @@ import helpers
 import rounding
 from txl_tf.data.tokenizers import ByteTokenizer, CharTokenizer, WordTokenizer
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.inference import generate
-from txl_tf.inference.generate import Conversation, Generator, TextStream
+from txl_tf.inference import generation
+from txl_tf.inference.generation import Conversation, Generator, TextStream
 from txl_tf.inference.sampling import Sampling
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops import machine
@@ -99,7 +99,7 @@ class LineEndTest(parameterized.TestCase):
         (ByteTokenizer(drop_newlines=True), None),
     )
     def test_id(self, tokenizer, expected):
-        self.assertEqual(generate.line_end_id(tokenizer), expected)
+        self.assertEqual(generation.line_end_id(tokenizer), expected)
 
 
 class SamplesTest(parameterized.TestCase):
@@ -150,9 +150,9 @@ class SamplesTest(parameterized.TestCase):
 
     def test_bytes_are_text_whatever_comes(self):
         model = make_model(256)
-        ((found,),) = generate.generate(model, ByteTokenizer(), ["é"], 50, seed=3)
+        ((found,),) = generation.generate(model, ByteTokenizer(), ["é"], 50, seed=3)
         self.assertEqual(found.text, bytes(found.ids).decode("utf-8", "replace"))
-        again = generate.generate(model, ByteTokenizer(), ["é"], 50, seed=3)
+        again = generation.generate(model, ByteTokenizer(), ["é"], 50, seed=3)
         self.assertEqual(again, [[found]])
 
     def test_beams(self):
@@ -202,7 +202,7 @@ class SamplesTest(parameterized.TestCase):
     def test_model_of_another_vocabulary(self):  # AC16
         message = r"prompt ids must lie in 0\.\.10 \(vocabulary of 11\), got 120"
         with self.assertRaisesRegex(ValueError, message):
-            generate.generate(make_model(), ByteTokenizer(), ["x"], 3)
+            generation.generate(make_model(), ByteTokenizer(), ["x"], 3)
 
 
 class ConversationTest(absltest.TestCase):

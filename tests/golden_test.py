@@ -11,8 +11,8 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf.importers import original, pytorch, tf1
-from txl_tf.inference.state import KeyValueState
+from txl_tf.conversion import original_layout, pytorch, tf1
+from txl_tf.inference.decode_state import KeyValueState
 from txl_tf.models.memory import Memory
 from txl_tf.models.transformer_xl import TransformerXL
 
@@ -42,7 +42,7 @@ def load(case):
     weights = part(arrays, "weights")
     if case in PYTORCH:
         weights = pytorch.to_original(weights, model)
-    original.assign(model, weights)
+    original_layout.assign(model, weights)
     return model, arrays
 
 
@@ -127,7 +127,7 @@ class GradientTest(parameterized.TestCase):
         close(loss, arrays["io/loss"], model)
         ours = dict(zip([v.path for v in model.trainable_variables], found, strict=True))
         expected = part(arrays, "grads")
-        parameters = original.parameters(model)
+        parameters = original_layout.parameters(model)
         self.assertEqual(parameters.keys(), expected.keys())
         rtol = rounding.tolerance(2 * rounding.stack_terms(model.config), ids.size)
         for name, parameter in parameters.items():

@@ -13,9 +13,9 @@ from absl.testing import absltest
 
 import helpers
 import rounding
-from txl_tf.config import Config, TrainConfig
+from txl_tf.configs.run import Config, TrainConfig
+from txl_tf.conversion import original_layout, tf1
 from txl_tf.data.batches import Batch
-from txl_tf.importers import original, tf1
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training import devices, optimizer, step
 
@@ -51,7 +51,7 @@ def load():
 def run(config, arrays):
     """Metrics of all steps, the model, its optimizer and the last memory."""
     model = TransformerXL(config.model)
-    original.assign(model, arrays["weights"])
+    original_layout.assign(model, arrays["weights"])
     adam = optimizer.make_optimizer(config.train)
     adam.build(model.trainable_variables)
     train_step = step.make_train_step(model, adam, devices.make("one_device"), config)
@@ -67,7 +67,7 @@ def run(config, arrays):
 def in_their_layout(model):
     """Our weights under the original's names and in its shapes."""
     found = {}
-    for name, parameter in original.parameters(model).items():
+    for name, parameter in original_layout.parameters(model).items():
         values = [weight.numpy() for weight in parameter.weights]
         if len(values) == 3:  # q | k | v
             width = parameter.shape[1] // 3

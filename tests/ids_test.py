@@ -1,7 +1,7 @@
 import numpy as np
 from absl.testing import absltest
 
-from txl_tf.ops.ids import check_ids
+from txl_tf.ops.token_ids import check_ids
 
 
 class CheckIdsTest(absltest.TestCase):

@@ -14,8 +14,8 @@ import helpers
 import rounding
 import trained
 from txl_tf import model_dir as model_dirs
+from txl_tf.conversion import original_layout
 from txl_tf.data import tokenizers
-from txl_tf.importers import original
 from txl_tf.models.memory import Memory
 
 TENSORFLOW = [
@@ -106,7 +106,7 @@ class GoldenTest(parameterized.TestCase):
             self.assertAlmostEqual(float(np.mean(nll)), float(io["loss"][0]), delta=atol)
         else:
             norms = json.loads((folder / "final_norms.json").read_text())
-            for name, value in original.values_of(model).items():
+            for name, value in original_layout.values_of(model).items():
                 expected = norms[f"transformer/{name}"]["l2"]
                 rtol = rounding.tolerance(np.size(value))  # a sum of squares, all of one sign
                 np.testing.assert_allclose(np.linalg.norm(value), expected, rtol=rtol)

@@ -10,19 +10,20 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf import presets
-from txl_tf.importers import (
-    architecture,
-    conversion,
+from txl_tf.configs import presets
+from txl_tf.conversion import (
     hparams,
-    naming,
+    import_checkpoint,
     nvidia,
-    original,
+    original_layout,
     pytorch,
+    shape_inference,
     tensors,
     tf1,
+    torch_naming,
 )
-from txl_tf.importers.pickle_names import Record
+from txl_tf.conversion.torch_reader import torch_files
+from txl_tf.conversion.torch_reader.allowlist import Record
 from txl_tf.models.transformer_xl import TransformerXL
 
 P1 = "P1_attn0_adaptive"
@@ -102,7 +103,9 @@ class FilesTest(parameterized.TestCase):
         with (
             unittest.mock.patch.object(pytorch, "read_state", return_value={}),
             unittest.mock.patch.object(
-                pytorch.torch_files, "load", return_value=Record("MemTransformerLM", state=fields)
+                torch_files,
+                "load",
+                return_value=Record("MemTransformerLM", state=fields),
             ),
         ):
             found = pytorch.read("model.pt").hparams
@@ -129,11 +132,11 @@ class NvidiaTest(parameterized.TestCase):
         folder, _, state = self.state()
         found = nvidia.renamed(state, {})
         shapes = {name: tensor.value.shape for name, tensor in found.items()}
-        complete = architecture.hparams(shapes, dict(mem_len=6, same_length=True, clamp_len=5))
+        complete = shape_inference.hparams(shapes, dict(mem_len=6, same_length=True, clamp_len=5))
         self.assertEqual(complete["cutoffs"], (12, 25, 40))
         model = TransformerXL(nvidia.config_from_hparams(complete))
         self.assertEqual(model.config.attention_span, 7)
-        original.assign(model, {name: tensor.value for name, tensor in found.items()})
+        original_layout.assign(model, {name: tensor.value for name, tensor in found.items()})
         self.assertLess(*first_nll(model, folder))
 
     def test_its_checkpoint_tells_flags_and_step(self):
@@ -141,7 +144,7 @@ class NvidiaTest(parameterized.TestCase):
         held = {"model_state": state, "model_config": flags | {"dtype": None}, "train_step": 40}
         with (
             unittest.mock.patch.object(pytorch, "read_state", return_value=state),
-            unittest.mock.patch.object(nvidia.torch_files, "load", return_value=held),
+            unittest.mock.patch.object(torch_files, "load", return_value=held),
         ):
             source = nvidia.read("checkpoint.pt")
         self.assertEqual((source.step, source.hparams["mem_len"]), (40, 7))
@@ -166,7 +169,7 @@ class NamingTest(parameterized.TestCase):
     def test_every_name_leads_back(self):
         state = self.state()
         for name, tensor in pytorch.renamed(state, {}).items():
-            self.assertEqual(naming.source_name(name), tensor.sources[0])
+            self.assertEqual(torch_naming.source_name(name), tensor.sources[0])
 
     def test_what_flags_tie_must_be_equal(self):
         state = self.state()
@@ -232,15 +235,15 @@ class ArchitectureTest(parameterized.TestCase):
                 for field in ("untie_biases", "div_val", "tie_projections", "project_same_dim")
             },
         )
-        shapes = {n: p.shape for n, p in original.parameters(TransformerXL(config)).items()}
-        found = architecture.hparams(shapes, {"mem_len": 3})
+        shapes = {n: p.shape for n, p in original_layout.parameters(TransformerXL(config)).items()}
+        found = shape_inference.hparams(shapes, {"mem_len": 3})
         ours = TransformerXL(tf1.config_from_hparams(found))
-        self.assertEqual({n: p.shape for n, p in original.parameters(ours).items()}, shapes)
-        architecture.hparams(shapes, hparams.of(config))  # no contradiction
+        self.assertEqual({n: p.shape for n, p in original_layout.parameters(ours).items()}, shapes)
+        shape_inference.hparams(shapes, hparams.of(config))  # no contradiction
 
     def shapes(self, **changes):
         model = TransformerXL(helpers.tiny_config(**changes))
-        return {n: p.shape for n, p in original.parameters(model).items()}
+        return {n: p.shape for n, p in original_layout.parameters(model).items()}
 
     @parameterized.parameters(
         (dict(n_layer=3), "n_layer must be 2, as the tensors have it, got 3"),
@@ -254,25 +257,25 @@ class ArchitectureTest(parameterized.TestCase):
     def test_what_contradicts_the_shapes_is_named(self, given, message):
         shapes = self.shapes(cutoffs=(3, 7), div_val=2, tie_projections=(False, True))
         with self.assertRaisesRegex(ValueError, message):
-            architecture.hparams(shapes, {"mem_len": 4} | given)
+            shape_inference.hparams(shapes, {"mem_len": 4} | given)
 
     def test_what_is_missing_is_named(self):
         shapes = self.shapes()
         with self.assertRaisesRegex(ValueError, "must hold layers of a Transformer-XL, got a$"):
-            architecture.hparams({"a": (1,)}, {})
+            shape_inference.hparams({"a": (1,)}, {})
         del shapes["adaptive_embed/lookup_table"]
         with self.assertRaisesRegex(ValueError, "must hold adaptive_embed/lookup_table, got none"):
-            architecture.hparams(shapes, {})
+            shape_inference.hparams(shapes, {})
         del shapes["r_r_bias"], shapes["r_w_bias"]
         shapes["r_bias"] = (2, 6, 2)
         with self.assertRaisesRegex(ValueError, "r_w_bias and r_r_bias, .* got r_bias"):
-            architecture.hparams(shapes, {})
+            shape_inference.hparams(shapes, {})
 
     def test_heads_are_asked_for_where_nothing_tells_them(self):
         shapes = self.shapes(position="absolute", mem_len=0)
         with self.assertRaisesRegex(ValueError, "num_heads must be given.* times width is 8"):
-            architecture.hparams(shapes, {"mem_len": 0})
-        found = architecture.hparams(shapes, {"mem_len": 0, "n_head": 4})
+            shape_inference.hparams(shapes, {"mem_len": 0})
+        found = shape_inference.hparams(shapes, {"mem_len": 0, "n_head": 4})
         self.assertEqual((found["attn_type"], found["d_head"]), (2, 2))
 
 
@@ -300,7 +303,9 @@ class HparamsTest(parameterized.TestCase):
 
 class AssignTest(parameterized.TestCase):
     def values(self, model):
-        return {n: np.zeros(p.shape, "float32") for n, p in original.parameters(model).items()}
+        return {
+            n: np.zeros(p.shape, "float32") for n, p in original_layout.parameters(model).items()
+        }
 
     def test_every_weight_has_a_name(self):
         for changes in (
@@ -309,14 +314,14 @@ class AssignTest(parameterized.TestCase):
             dict(tie_embeddings=False, cutoffs=(4, 7)),
         ):
             model = TransformerXL(helpers.tiny_config(**changes))
-            named = [w.path for p in original.parameters(model).values() for w in p.weights]
+            named = [w.path for p in original_layout.parameters(model).values() for w in p.weights]
             self.assertCountEqual(named, [w.path for w in model.trainable_variables])
 
     def test_values_come_back(self):
         changes = dict(untie_biases=True, cutoffs=(4, 7), div_val=2, tie_embeddings=False)
         source = helpers.loud(TransformerXL(helpers.tiny_config(**changes)))
         target = TransformerXL(source.config)
-        original.assign(target, original.values_of(source))
+        original_layout.assign(target, original_layout.values_of(source))
         for a, b in zip(source.get_weights(), target.get_weights(), strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -326,17 +331,17 @@ class AssignTest(parameterized.TestCase):
         del values["r_w_bias"]
         values["extra"] = np.zeros(1)
         with self.assertRaisesRegex(ValueError, "missing: r_w_bias; unused: extra"):
-            original.assign(model, values)
+            original_layout.assign(model, values)
         values = self.values(model) | {"r_w_bias": np.zeros((2, 5))}
         with self.assertRaisesRegex(ValueError, r"r_w_bias must have shape \(2, 4\), got \(2, 5\)"):
-            original.assign(model, values)
+            original_layout.assign(model, values)
 
     def test_nothing_is_assigned_when_something_does_not_fit(self):
         model = TransformerXL(helpers.tiny_config())
         before = model.get_weights()
         values = self.values(model) | {"r_w_bias": np.zeros((2, 5))}
         with self.assertRaises(ValueError):
-            original.assign(model, values)
+            original_layout.assign(model, values)
         for a, b in zip(before, model.get_weights(), strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -347,7 +352,7 @@ class AssignTest(parameterized.TestCase):
             tensors.check_numbers({"a": np.zeros(1), "b": np.array([np.inf])})
 
     def test_ids_as_text(self):
-        tokenizer = conversion.numbers(11)
+        tokenizer = import_checkpoint.numbers(11)
         self.assertEqual(tokenizer.encode("10 0 7").tolist(), [10, 0, 7])
         with self.assertRaisesRegex(ValueError, "11"):
             tokenizer.encode("11")

@@ -8,11 +8,11 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import run_files
-from txl_tf.config import TrainConfig
+from txl_tf.configs.run import TrainConfig
 from txl_tf.data.text_size import TextSize
-from txl_tf.inference.evaluate import Evaluation
-from txl_tf.training.journal import Journal
-from txl_tf.training.metrics_file import MetricsFile
+from txl_tf.inference.evaluation import Evaluation
+from txl_tf.training.metric_writers import MetricsFile
+from txl_tf.training.progress_log import Journal
 from txl_tf.training.skips import NonFiniteError
 from txl_tf.training.step import Metrics
 from txl_tf.training.summaries import Summaries

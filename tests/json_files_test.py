@@ -12,10 +12,10 @@ from absl.testing import absltest, parameterized
 
 import helpers
 from txl_tf import model_dir
-from txl_tf.classify import config as classify_config
-from txl_tf.config import Config
+from txl_tf.classification import config as classify_config
+from txl_tf.configs.run import Config
 from txl_tf.data import files, metadata, tokenizers, vocabulary
-from txl_tf.export.edge_description import EdgeDescription
+from txl_tf.export.edge.description import EdgeDescription
 from txl_tf.training import data_record
 
 _MUTATIONS = 250

@@ -5,19 +5,19 @@ import dataclasses
 from absl.testing import absltest, parameterized
 
 import helpers
-from txl_tf import kinds
 from txl_tf.attention import ATTENTION
+from txl_tf.configs import layer_specs
 from txl_tf.feed_forward import FEED_FORWARD
 
 # Of each kind, every option with a value that is not its default.
 SETTINGS = {
-    kinds.Kind: {},
-    kinds.TopK: dict(k=3),
-    kinds.Local: dict(window=3, dilations=(1, 2), block=4, k=5),
-    kinds.Longformer: dict(window=3, dilations=(1, 2), block=4, max_global_tokens=5),
-    kinds.BigBird: dict(block=4, random=1, seed=2, table=(((1,), (2,)),)),
-    kinds.DenseNet: dict(activation="gelu"),
-    kinds.Switch: dict(
+    layer_specs.Kind: {},
+    layer_specs.TopK: dict(k=3),
+    layer_specs.Local: dict(window=3, dilations=(1, 2), block=4, k=5),
+    layer_specs.Longformer: dict(window=3, dilations=(1, 2), block=4, max_global_tokens=5),
+    layer_specs.BigBird: dict(block=4, random=1, seed=2, table=(((1,), (2,)),)),
+    layer_specs.DenseNet: dict(activation="gelu"),
+    layer_specs.Switch: dict(
         experts=3,
         capacity_factor=1.5,
         eval_capacity_factor=2.5,
@@ -32,7 +32,9 @@ SETTINGS = {
 
 
 class TablesTest(parameterized.TestCase):
-    @parameterized.parameters((kinds.ATTENTION, ATTENTION), (kinds.FEED_FORWARD, FEED_FORWARD))
+    @parameterized.parameters(
+        (layer_specs.ATTENTION, ATTENTION), (layer_specs.FEED_FORWARD, FEED_FORWARD)
+    )
     def test_a_layer_takes_what_its_kind_declares(self, declared, layers):
         self.assertEqual(declared.keys(), layers.keys())
         for name, layer in layers.items():
@@ -40,8 +42,8 @@ class TablesTest(parameterized.TestCase):
             self.assertCountEqual(layer.OPTIONS, options, name)
 
     @parameterized.parameters(
-        (kinds.ATTENTION, ATTENTION, {}),
-        (kinds.FEED_FORWARD, FEED_FORWARD, dict(d_model=8, d_inner=16)),
+        (layer_specs.ATTENTION, ATTENTION, {}),
+        (layer_specs.FEED_FORWARD, FEED_FORWARD, dict(d_model=8, d_inner=16)),
     )
     def test_defaults_are_the_same_and_other_values_arrive(self, declared, layers, sizes):
         """`kinds` tells how far a layer reaches: it has to speak of the layer that is made."""
@@ -153,7 +155,7 @@ class NotesTest(parameterized.TestCase):
         (("local(window=2, dilations=(1, 3))",), ["its window reaches 6 tokens back"]),
     )
     def test_windows_beyond_the_memory_are_told(self, attention, expected):
-        found = kinds.notes(helpers.tiny_config(attention=attention))  # mem_len 4
+        found = layer_specs.notes(helpers.tiny_config(attention=attention))  # mem_len 4
         self.assertLen(found, len(expected))
         for note, pattern in zip(found, expected, strict=True):
             self.assertRegex(note, pattern)

@@ -7,10 +7,10 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
-from txl_tf import specs
 from txl_tf.attention import ATTENTION
+from txl_tf.configs import specs
+from txl_tf.ops.attention_mask import Visibility
 from txl_tf.ops.dropout import DropoutKey
-from txl_tf.ops.masks import Visibility
 
 
 def draw(*shape, seed=0):

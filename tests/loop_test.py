@@ -15,10 +15,10 @@ import helpers
 import rounding
 import run_files
 from txl_tf import model_dir
-from txl_tf.config import Config, TrainConfig, override_all
+from txl_tf.configs.run import Config, TrainConfig, override_all
 from txl_tf.data import metadata, outputs, tokenizers, vocabulary
 from txl_tf.data.batches import Batches
-from txl_tf.training import lock, loop, preemption
+from txl_tf.training import interruption, lock, loop
 from txl_tf.training import step as step_lib
 from txl_tf.training.distribution import Distribution
 from txl_tf.training.skips import NonFiniteError
@@ -124,13 +124,13 @@ class ResumeTest(RunTest):
         self.train(config(), "whole")
         notices = []
         ask = absltest.mock.Mock(side_effect=lambda: notices[0] if notices else None)
-        self.enter_context(absltest.mock.patch.dict(preemption.NOTICES, cloud=ask))
-        self.enter_context(absltest.mock.patch.object(preemption, "_POLL_SECONDS", 0.01))
+        self.enter_context(absltest.mock.patch.dict(interruption.NOTICES, cloud=ask))
+        self.enter_context(absltest.mock.patch.object(interruption, "_POLL_SECONDS", 0.01))
 
         def preempt_at_three(count, metrics):
             if count == 3:
                 notices.append("a reason")
-                while preemption.STOP_NAME in [thread.name for thread in threading.enumerate()]:
+                while interruption.STOP_NAME in [thread.name for thread in threading.enumerate()]:
                     time.sleep(0.01)  # it ends when it has passed the notice on
             return metrics
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf import presets
+from txl_tf.configs import presets
 from txl_tf.data.batches import Batch
-from txl_tf.inference import state as states
+from txl_tf.inference import decode_state as states
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training import devices, optimizer, step
 

@@ -15,8 +15,8 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import lowering
-from txl_tf import presets
-from txl_tf.config import Config, DataConfig, EvalConfig, TrainConfig
+from txl_tf.configs import presets
+from txl_tf.configs.run import Config, DataConfig, EvalConfig, TrainConfig
 
 # All that the steps may consist of. `set-dimension-size` is what tf.ensure_shape becomes; the
 # shapes tell whether it is the size that the tensor has anyway. `sort` is argsort's, in the loss.

@@ -7,16 +7,17 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import trained
-from txl_tf import model_dir, presets
-from txl_tf.classify import config as configs
-from txl_tf.classify.classifier import Classifier
-from txl_tf.config import override, override_all
+from txl_tf import model_dir
+from txl_tf.classification import config as configs
+from txl_tf.classification.classifier import Classifier
+from txl_tf.configs import presets
+from txl_tf.configs.run import override, override_all
 from txl_tf.data.text import Piece
 from txl_tf.data.tokenizers import ByteTokenizer
-from txl_tf.inference.generate import Conversation, Generator
-from txl_tf.inference.score import Scorer
-from txl_tf.inference.scoring import lines
-from txl_tf.inference.state import STATES
+from txl_tf.inference.decode_state import STATES
+from txl_tf.inference.generation import Conversation, Generator
+from txl_tf.inference.model_scorer import Scorer
+from txl_tf.inference.text_scorer import lines
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops import machine
 from txl_tf.training import memory_use

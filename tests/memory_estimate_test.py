@@ -6,8 +6,8 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
-from txl_tf.config import Config, TrainConfig
-from txl_tf.inference.state import KeyValueState
+from txl_tf.configs.run import Config, TrainConfig
+from txl_tf.inference.decode_state import KeyValueState
 from txl_tf.memory_estimate import inference_estimate, least_parameters, memory_estimate
 from txl_tf.models.transformer_xl import TransformerXL
 

@@ -6,7 +6,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import run_files
-from txl_tf.training.metrics_file import MetricsFile
+from txl_tf.training.metric_writers import MetricsFile
 
 
 class MetricsFileTest(parameterized.TestCase):

@@ -11,7 +11,7 @@ import helpers
 import rounding
 import run_files
 from txl_tf import model_dir
-from txl_tf.config import Config, TrainConfig
+from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.data import tokenizers
 from txl_tf.data.tokenizers import ByteTokenizer
 from txl_tf.models.transformer_xl import TransformerXL

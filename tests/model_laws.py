@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import helpers
 import rounding
-from txl_tf.inference.state import KeyValueState
+from txl_tf.inference.decode_state import KeyValueState
 from txl_tf.models.transformer_xl import TransformerXL
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from absl.testing import absltest, parameterized
 
 import helpers
-from txl_tf import presets
-from txl_tf.importers import formats
+from txl_tf.configs import presets
+from txl_tf.conversion import formats
 from txl_tf.models.transformer_xl import TransformerXL
 
 PAGE = (helpers.ROOT / "docs" / "models.md").read_text("utf-8")

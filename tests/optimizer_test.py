@@ -6,7 +6,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
-from txl_tf.config import TrainConfig
+from txl_tf.configs.run import TrainConfig
 from txl_tf.training import optimizer as optimizers
 
 

@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 import helpers
 import rounding
 from txl_tf import model_dir as model_dirs
-from txl_tf.importers import conversion, hparams, naming, original
+from txl_tf.conversion import hparams, import_checkpoint, original_layout, torch_naming
 from txl_tf.models.transformer_xl import TransformerXL
 
 OWN = dict(d_embed=6, tie_output_projection=False)
@@ -21,7 +21,7 @@ def make(**changes):
 
 def state_of(model):
     """The state dict of the PyTorch original."""
-    return naming.to_state(original.values_of(model), num_clusters=1)
+    return torch_naming.to_state(original_layout.values_of(model), num_clusters=1)
 
 
 def scores_by_hand(model, state, ids):
@@ -39,7 +39,7 @@ class ImportTest(parameterized.TestCase):
         path = str(folder / "model.safetensors")
         safetensors.numpy.save_file({n: np.ascontiguousarray(v) for n, v in state.items()}, path)
         given = dict(mem_len=4, tie_weight=True) | given
-        conversion.import_checkpoint("pytorch", path, str(folder / "model"), given=given)
+        import_checkpoint.import_checkpoint("pytorch", path, str(folder / "model"), given=given)
         return model_dirs.load(str(folder / "model")).model
 
     @parameterized.parameters({}, dict(tie_projs=[False]))

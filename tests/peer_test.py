@@ -16,9 +16,9 @@ import parity_test
 import peer
 import rounding
 import timing
-from txl_tf.config import Config, TrainConfig
+from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.data.batches import Batch
-from txl_tf.inference import state as states
+from txl_tf.inference import decode_state as states
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training import devices, optimizer, step
 

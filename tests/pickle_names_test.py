@@ -11,7 +11,7 @@ from absl.testing import absltest, parameterized
 
 import pickled
 from pickled import Do, Global, Raw, build, call, dumps, made, new
-from txl_tf.importers import pickle_names
+from txl_tf.conversion.torch_reader import allowlist
 
 
 class Attack:
@@ -113,7 +113,7 @@ class HostileTest(pickled.PickleFileTest):
         """Neither __setstate__ nor __class__ nor __dict__ of a record means anything."""
         tricks = {"__setstate__": Global("builtins.set"), "__class__": "x", "__dict__": {"y": 1}}
         record = self.load(dumps(made("vocabulary.Vocab", **tricks)))
-        self.assertIs(type(record), pickle_names.Record)
+        self.assertIs(type(record), allowlist.Record)
         self.assertEqual(list(record.fields), list(tricks))
         self.assertFalse(hasattr(record, "y"))
         again = build(made("vocabulary.Vocab", **tricks), {"x": 1})
@@ -157,7 +157,7 @@ class HostileTest(pickled.PickleFileTest):
         for state in (None, (1, (3,), dtype, False, bytes(8)), (1, 2), (1, (2,), 3, False, b"x")):
             found = self.load(dumps(build(empty, state)))
             with self.assertRaisesRegex(ValueError, "must hold whole arrays of numbers, got dam"):
-                pickle_names.array(found)
+                allowlist.array(found)
 
     def test_arrays_of_objects_are_refused(self):
         dtype = build(call("numpy.dtype", "O8", 0, 1), (3, "|", None, None, None, -1, -1, 63))

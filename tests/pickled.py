@@ -8,7 +8,7 @@ from typing import Any
 from absl.testing import parameterized
 
 import helpers
-from txl_tf.importers import pickles
+from txl_tf.conversion.torch_reader import restricted_unpickler
 
 MAGIC = 0x1950A86A20F9469CFC6C
 
@@ -151,7 +151,7 @@ class PickleFileTest(parameterized.TestCase):
 
     def load(self, data, **options):
         self.path.write_bytes(data)
-        return pickles.load(str(self.path), **options)
+        return restricted_unpickler.load(str(self.path), **options)
 
     def refuse(self, data, message):
         """Asserts that a pickle is refused by a line that names the file, and that nothing ran."""

@@ -11,7 +11,7 @@ from absl.testing import absltest, parameterized
 import helpers
 import pickled
 from pickled import Bytes2, Raw, build, call, dumps, made, new
-from txl_tf.importers import pickle_names, pickles
+from txl_tf.conversion.torch_reader import allowlist, restricted_unpickler
 
 
 class PlainTest(pickled.PickleFileTest):
@@ -41,13 +41,13 @@ class PlainTest(pickled.PickleFileTest):
         value = np.array(np.arange(12).reshape(3, 4) % 5, dtype, order=order)
         found = self.load(pickle.dumps({"x": value, "y": np.float32(1.5)}, protocol))
         self.assertEqual(found["y"], 1.5)
-        np.testing.assert_array_equal(pickle_names.array(found["x"]), value)
-        self.assertEqual(pickle_names.array(found["x"]).dtype, value.dtype)
+        np.testing.assert_array_equal(allowlist.array(found["x"]), value)
+        self.assertEqual(allowlist.array(found["x"]).dtype, value.dtype)
 
     @parameterized.parameters(range(6))
     def test_objects_are_records(self, protocol):
         found = self.load(pickle.dumps(argparse.Namespace(lr=0.5, name="x"), protocol))
-        self.assertIsInstance(found, pickle_names.Record)
+        self.assertIsInstance(found, allowlist.Record)
         self.assertEqual(found.path, "argparse.Namespace")
         self.assertEqual(found.fields, dict(lr=0.5, name="x"))
 
@@ -64,7 +64,7 @@ class PlainTest(pickled.PickleFileTest):
 
     def test_other_file_systems(self):
         self.path.write_bytes(dumps({"a": "b" * 100_000}))
-        self.assertEqual(pickles.load(f"file://{self.path}"), {"a": "b" * 100_000})
+        self.assertEqual(restricted_unpickler.load(f"file://{self.path}"), {"a": "b" * 100_000})
 
     def test_deep_nesting_is_no_danger(self):
         depth = 50_000
@@ -82,7 +82,7 @@ class PlainTest(pickled.PickleFileTest):
     def test_reads_what_python_2_wrote(self):
         folder = helpers.shared("golden/D2_cache_python2")
         for case in ("wt103", "text8"):
-            corpus = pickles.load(str(folder / case / "cache.pkl"))
+            corpus = restricted_unpickler.load(str(folder / case / "cache.pkl"))
             expected = json.loads((folder / case / "expected.json").read_text())
             fields = corpus.fields["vocab"].fields
             self.assertEqual(fields["idx2sym"], expected["idx2sym"])
@@ -91,7 +91,7 @@ class PlainTest(pickled.PickleFileTest):
             self.assertEqual(counts, expected["counts"])
             ids = np.load(folder / case / "io.npz")
             for split in ids.files:
-                found = pickle_names.array(corpus.fields[split])
+                found = allowlist.array(corpus.fields[split])
                 np.testing.assert_array_equal(found, ids[split])
 
 
@@ -123,7 +123,7 @@ class DamageTest(pickled.PickleFileTest):
     def test_what_is_no_file(self):
         for path, message in ((self.path, "got none of that name"), (self.folder, "got a folder")):
             with self.assertRaisesRegex(ValueError, f"{path} must be a file, {message}"):
-                pickles.load(str(path))
+                restricted_unpickler.load(str(path))
 
 
 if __name__ == "__main__":

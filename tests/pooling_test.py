@@ -5,7 +5,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
-from txl_tf.ops.pooling import POOLING
+from txl_tf.models.pooling import POOLING
 
 _BY_HAND = {
     "mean": lambda rows: rows.mean(axis=0),

@@ -8,8 +8,8 @@ from absl.testing import absltest, parameterized
 import helpers
 import model_laws
 import rounding
-from txl_tf import config as configs
-from txl_tf.layers.positions import POSITIONS
+from txl_tf.configs import run as configs
+from txl_tf.layers.position_kinds import POSITIONS
 from txl_tf.models.transformer_xl import TransformerXL
 
 OPTIONS = {

@@ -3,7 +3,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
-from txl_tf.ops import positions
+from txl_tf.ops import relative_position
 
 
 class ScoresByKeyTest(parameterized.TestCase):
@@ -19,7 +19,7 @@ class ScoresByKeyTest(parameterized.TestCase):
 
         def function(query, encodings):
             count = tf.shape(query)[2] + memory if is_dynamic else keys
-            return positions.scores_by_key(query, encodings, count)
+            return relative_position.scores_by_key(query, encodings, count)
 
         shapes = [[2, 2, None, 6], [2, None, 6]] if is_dynamic else [query.shape, encodings.shape]
         specs = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
@@ -37,14 +37,14 @@ class ScoresByKeyTest(parameterized.TestCase):
     def test_matches_the_drawing(self):
         a, b, c, d, e, f = range(1, 7)
         by_distance = np.array([[a, b, c], [d, e, f]], float)  # query times unit vectors
-        found = positions.scores_by_key(by_distance[None, None], np.eye(3)[None], 3)[0, 0]
+        found = relative_position.scores_by_key(by_distance[None, None], np.eye(3)[None], 3)[0, 0]
         np.testing.assert_array_equal(found[0, :2], [b, c])
         np.testing.assert_array_equal(found[1], [d, e, f])
 
 
 class SinusoidsTest(parameterized.TestCase):
     def test_distances_fall_to_zero(self):
-        np.testing.assert_array_equal(positions.distances(4), [3, 2, 1, 0])
+        np.testing.assert_array_equal(relative_position.distances(4), [3, 2, 1, 0])
 
     @parameterized.parameters(2, 6, 64)
     def test_equals_the_closed_form_in_float64(self, width):
@@ -52,7 +52,7 @@ class SinusoidsTest(parameterized.TestCase):
         k = np.arange(width // 2)
         angles = places[:, None] * 10000.0 ** (-2.0 * k / width)
         expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
-        found = np.array(positions.sinusoids(places, width))
+        found = np.array(relative_position.sinusoids(places, width))
         for count in (50, 2000):  # an angle, of frequency and product, is right to its own size
             atol = rounding.tolerance(3, scale=count)
             np.testing.assert_allclose(found[:count], expected[:count], rtol=0, atol=atol)

@@ -6,8 +6,8 @@ import pytest
 from absl.testing import absltest
 
 import helpers
-from txl_tf import presets
-from txl_tf.config import override_all
+from txl_tf.configs import presets
+from txl_tf.configs.run import override_all
 from txl_tf.data import prepare, recipe
 from txl_tf.data import text as texts
 from txl_tf.training import loop

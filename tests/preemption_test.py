@@ -8,7 +8,7 @@ import time
 from absl.testing import absltest, parameterized
 
 from gce_server import MetadataServer
-from txl_tf.training import preemption
+from txl_tf.training import interruption
 from txl_tf.training.signals import StopRequest
 
 
@@ -33,7 +33,7 @@ class GceTest(parameterized.TestCase):
         self.enter_context(absltest.mock.patch.dict(os.environ, environment))
 
     def patch(self, name, value):
-        self.enter_context(absltest.mock.patch.object(preemption, name, value))
+        self.enter_context(absltest.mock.patch.object(interruption, name, value))
 
 
 class AnswerTest(GceTest):
@@ -51,8 +51,8 @@ class AnswerTest(GceTest):
     )
     def test_says_whether_the_machine_goes(self, preempted, event, expected):
         self.server.answers |= {"preempted": preempted, "maintenance-event": event}
-        self.assertEqual(preemption.NOTICES["gce"](), expected)
-        preemption.check("gce")  # a notice is no reason to refuse
+        self.assertEqual(interruption.NOTICES["gce"](), expected)
+        interruption.check("gce")  # a notice is no reason to refuse
 
 
 class RefusalTest(GceTest):
@@ -61,7 +61,7 @@ class RefusalTest(GceTest):
             f"preemption_notice must be none where it cannot be asked for, got 'gce': {reason}"
         )
         with self.assertRaisesRegex(ValueError, message):
-            preemption.check("gce")
+            interruption.check("gce")
 
     @parameterized.parameters("preempted", "maintenance-event")
     def test_errors(self, name):
@@ -100,7 +100,7 @@ class RefusalTest(GceTest):
 
     def test_a_kind_that_is_none(self):
         with self.assertRaisesRegex(ValueError, "must be one of none, gce, got 'aws'"):
-            preemption.check("aws")
+            interruption.check("aws")
 
 
 class NotedTest(GceTest):
@@ -112,7 +112,7 @@ class NotedTest(GceTest):
         with (
             self.assertLogs(level="WARNING") as logs,
             StopRequest() as stop,
-            preemption.noted("gce", stop),
+            interruption.noted("gce", stop),
         ):
             wait_until(lambda: self.server.asked > 6)
             self.assertIsNone(stop.name)
@@ -131,7 +131,7 @@ class NotedTest(GceTest):
         with (
             self.assertLogs(level="WARNING") as logs,
             StopRequest() as stop,
-            preemption.noted("gce", stop),
+            interruption.noted("gce", stop),
         ):
             wait_until(lambda: self.server.asked > 2)
             self.server.answers["preempted"] = 503
@@ -147,23 +147,23 @@ class NotedTest(GceTest):
         )
 
     def test_nobody_asks_after_the_end(self):
-        with StopRequest() as stop, preemption.noted("gce", stop):
+        with StopRequest() as stop, interruption.noted("gce", stop):
             wait_until(lambda: self.server.asked > 2)
-            self.assertIn(preemption.STOP_NAME, [t.name for t in threading.enumerate()])
-        self.assertNotIn(preemption.STOP_NAME, [t.name for t in threading.enumerate()])
+            self.assertIn(interruption.STOP_NAME, [t.name for t in threading.enumerate()])
+        self.assertNotIn(interruption.STOP_NAME, [t.name for t in threading.enumerate()])
         asked = self.server.asked
         time.sleep(0.05)
         self.assertEqual(self.server.asked, asked)
 
     def test_the_end_waits_for_no_poll(self):
         self.patch("_POLL_SECONDS", 1000.0)
-        with StopRequest() as stop, preemption.noted("gce", stop):
+        with StopRequest() as stop, interruption.noted("gce", stop):
             wait_until(lambda: self.server.asked == 2)
 
     def test_none_asks_nobody(self):
-        preemption.check("none")
-        with StopRequest() as stop, preemption.noted("none", stop):
-            self.assertNotIn(preemption.STOP_NAME, [t.name for t in threading.enumerate()])
+        interruption.check("none")
+        with StopRequest() as stop, interruption.noted("none", stop):
+            self.assertNotIn(interruption.STOP_NAME, [t.name for t in threading.enumerate()])
         self.assertEqual(self.server.asked, 0)
 
 

@@ -13,7 +13,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import prepared
-from txl_tf.data import files, metadata, outputs, passes, prepare, shards, text, tokenizers
+from txl_tf.data import encoding_passes, files, metadata, outputs, prepare, shards, text, tokenizers
 from txl_tf.data.recipe import Recipe
 
 
@@ -410,10 +410,10 @@ class RemoteTest(PrepareCase):
 class EncodedTest(absltest.TestCase):
     def test_writer_carries_a_beginning_to_the_next_piece(self):
         folder = str(helpers.temp_dir(self))
-        with passes.SplitWriter(folder, "train") as writer:
+        with encoding_passes.SplitWriter(folder, "train") as writer:
             for ids, starts in (([1, 2], [0, 2]), ([], [0]), ([3], []), ([4], [])):
                 ids = np.array(ids, np.int32)
-                writer.write(passes.Encoded(ids, np.array(starts, int), 0, 0, 0, False))
+                writer.write(encoding_passes.Encoded(ids, np.array(starts, int), 0, 0, 0, False))
         self.assertEqual(prepared.stream(folder), ([1, 2, 3, 4], [0, 2]))
         self.assertEqual(writer.metadata([], keep_streams=False).documents, 2)
         self.assertEqual(writer.metadata([], keep_streams=False).run_tokens, 8192)

@@ -4,9 +4,9 @@ import numpy as np
 from absl.testing import absltest, parameterized
 
 import lowering
-from txl_tf import presets
-from txl_tf.config import Config
-from txl_tf.importers import original
+from txl_tf.configs import presets
+from txl_tf.configs.run import Config
+from txl_tf.conversion import original_layout
 from txl_tf.models.transformer_xl import TransformerXL
 
 # Of the graphs that the original TensorFlow code builds (lm1b base: of its released script).
@@ -50,7 +50,7 @@ class PresetsTest(parameterized.TestCase):
         config = presets.preset("wt103_large").model
         with lowering.without_values():
             model = TransformerXL(dataclasses.replace(config, num_layers=1))
-        shapes = {n: p.shape for n, p in original.parameters(model).items()}
+        shapes = {n: p.shape for n, p in original_layout.parameters(model).items()}
         self.assertEqual(shapes["adaptive_embed/cutoff_3/lookup_table"], (67_735, 16))
         self.assertEqual(shapes["adaptive_embed/cutoff_2/proj_W"], (64, 1024))
         self.assertEqual(shapes["adaptive_softmax/cutoff_0/proj"], (1024, 1024))

@@ -14,7 +14,7 @@ from absl.testing import absltest
 from packaging import requirements
 
 import helpers
-from txl_tf import presets
+from txl_tf.configs import presets
 
 _PAGES = [helpers.ROOT / "README.md", *sorted((helpers.ROOT / "docs").glob("*.md"))]
 _EDGE_PAGE = helpers.ROOT / "docs" / "edge.md"

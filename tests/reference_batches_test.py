@@ -7,7 +7,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import stream_data
-from txl_tf.data import batches, passes
+from txl_tf.data import batches, encoding_passes
 
 SETTINGS = ("wt103", "ptb", "enwik8", "text8", "lm1b")
 SIZES = {
@@ -27,8 +27,10 @@ def streams(arrays, split):
     for k in range(2):
         lengths = arrays[f"train_shard_{k}_lengths"].astype(int)
         starts = np.cumsum([0, *lengths])[:-1]
-        files.append(passes.Encoded(arrays[f"train_shard_{k}_sentences"], starts, 0, 0, 0, True))
-    return [encoded.ids for encoded in passes.shuffled(files, times=2, boundary="file")]
+        files.append(
+            encoding_passes.Encoded(arrays[f"train_shard_{k}_sentences"], starts, 0, 0, 0, True)
+        )
+    return [encoded.ids for encoded in encoding_passes.shuffled(files, times=2, boundary="file")]
 
 
 def read(test, parts, batch_size, segment_len, num_shards=3):

@@ -37,7 +37,7 @@ def run(distribution, at_once=1, **changes):
     """
     import helpers
     from trainee import SMOOTH
-    from txl_tf.config import Config, TrainConfig
+    from txl_tf.configs.run import Config, TrainConfig
     from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.training import optimizer, step
 
@@ -71,7 +71,7 @@ def run(distribution, at_once=1, **changes):
 def train(distribution, data_dir, model_dir, steps):
     """A run, begun or gone on with. -> loss of each step, and of the last validation."""
     import helpers
-    from txl_tf.config import Config, EvalConfig, TrainConfig
+    from txl_tf.configs.run import Config, EvalConfig, TrainConfig
     from txl_tf.training import loop
     from txl_tf.training import step as step_lib
 

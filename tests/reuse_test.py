@@ -10,7 +10,7 @@ from absl.testing import absltest
 import helpers
 from txl_tf.data.batches import Batches
 from txl_tf.data.tokenizers import ByteTokenizer
-from txl_tf.inference import evaluate, generate, reuse
+from txl_tf.inference import evaluation, generation, reuse
 from txl_tf.models.transformer_xl import TransformerXL
 
 
@@ -41,7 +41,7 @@ class ReuseTest(absltest.TestCase):
         model, tokenizer = make_model(vocab_size=256), ByteTokenizer()
 
         def run():
-            return generate.generate(model, tokenizer, ["ab"], 5, seed=3)
+            return generation.generate(model, tokenizer, ["ab"], 5, seed=3)
 
         first = run()
         (generator,) = vars(model)["_kept_runners"].values()
@@ -49,20 +49,20 @@ class ReuseTest(absltest.TestCase):
         second = run()
         self.assertEqual(generator._decoder.write.experimental_get_tracing_count(), 1)
         self.assertNotEqual(first, second)
-        fresh = generate.Generator(model, tokenizer).samples(["ab"], 5, seed=3)
+        fresh = generation.Generator(model, tokenizer).samples(["ab"], 5, seed=3)
         self.assertEqual(second, fresh)
 
     def test_evaluate_follows_the_weights_and_compiles_once(self):
         data_dir = helpers.write_data(helpers.temp_dir(self) / "data", valid=60)
         batches = Batches(str(data_dir), "valid", batch_size=2, segment_len=5, mode="eval")
         model = make_model()
-        first = evaluate.evaluate(model, batches)
+        first = evaluation.evaluate(model, batches)
         (evaluator,) = vars(model)["_kept_runners"].values()
         traced = evaluator._step.experimental_get_tracing_count()
         helpers.loud(model, seed=8)
-        second = evaluate.evaluate(model, batches)
+        second = evaluation.evaluate(model, batches)
         self.assertEqual(evaluator._step.experimental_get_tracing_count(), traced)
-        self.assertEqual(second, evaluate.Evaluator(model, segment_len=5).evaluate(batches))
+        self.assertEqual(second, evaluation.Evaluator(model, segment_len=5).evaluate(batches))
         self.assertNotEqual(first.nats, second.nats)
 
 

@@ -26,12 +26,12 @@ from exported import (
     signatures,
     write,
 )
-from txl_tf import fields
-from txl_tf.config import Config
+from txl_tf.configs import validation
+from txl_tf.configs.run import Config
 from txl_tf.data import tokenizers
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.export import warm_up
-from txl_tf.inference.score import Scorer
+from txl_tf.export.serving import warmup
+from txl_tf.inference.model_scorer import Scorer
 
 
 class FilesTest(parameterized.TestCase):
@@ -43,7 +43,7 @@ class FilesTest(parameterized.TestCase):
         self.assertEqual(told["state_bytes_per_row"], 2 * 2 * 2 * 4 * 4 * 4 + 4)
         config = Config(model=make_model().config)
         self.assertEqual(
-            fields.from_dict(type(config.model), told["config"]["model"]), config.model
+            validation.from_dict(type(config.model), told["config"]["model"]), config.model
         )
         step = told["signatures"]["step"]
         self.assertEqual(step["inputs"]["input_ids"]["tensor"], "step_input_ids:0")
@@ -64,11 +64,11 @@ class FilesTest(parameterized.TestCase):
     @parameterized.parameters("letters", "byte", "numbers")
     def test_warm_up_requests_run(self, kind):
         folder = folder_of(kind, state_dtype="float16")
-        path = folder / "assets.extra" / warm_up.FILE_NAME
+        path = folder / "assets.extra" / warmup.FILE_NAME
         self.assertLess(path.stat().st_size, 5000)
         seen = set()
         for record in tf.data.TFRecordDataset(str(path)):
-            log = warm_up.prediction_log_pb2.PredictionLog.FromString(record.numpy())
+            log = warmup.prediction_log_pb2.PredictionLog.FromString(record.numpy())
             request = log.predict_log.request
             self.assertEqual(request.model_spec.name, "toy")
             inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
@@ -92,14 +92,14 @@ class FilesTest(parameterized.TestCase):
 
     def test_nothing_is_left_of_a_failure(self):
         folder = helpers.temp_dir(self) / "toy"
-        full = mock.patch.object(warm_up, "write", side_effect=OSError("disk full"))
+        full = mock.patch.object(warmup, "write", side_effect=OSError("disk full"))
         with full, self.assertRaisesRegex(OSError, "disk full"):
             write(folder)
         self.assertFalse(folder.exists())
 
     def test_a_signature_that_fails_or_gives_nan_is_not_written(self):
         folder = helpers.temp_dir(self) / "toy"
-        unread = mock.patch.object(warm_up, "text_of", return_value="a")
+        unread = mock.patch.object(warmup, "text_of", return_value="a")
         with (
             unread,
             self.assertRaisesRegex(
@@ -140,12 +140,12 @@ class TextTest(parameterized.TestCase):
         tokenizer = tokenizers.CharTokenizer(
             vocabulary=Vocabulary(symbols), **(dict(unknown="error", end_of_line="none") | options)
         )
-        self.assertEqual(warm_up.text_of(tokenizer), expected)
+        self.assertEqual(warmup.text_of(tokenizer), expected)
 
     @parameterized.parameters("byte", "word", "sentencepiece")
     def test_of_other_kinds(self, kind):
         tokenizer = make_tokenizer(kind)
-        text = warm_up.text_of(tokenizer)
+        text = warmup.text_of(tokenizer)
         self.assertTrue(text.isprintable() and text)
         self.assertNotIn(tokenizer.unknown_id, tokenizer.encode(text))
 

@@ -1,4 +1,4 @@
-"""Tests of txl_tf.export.saved_model: the model's numbers by every signature, and refusals."""
+"""Tests of export.serving.saved_model: the model's numbers by every signature, and refusals."""
 
 import numpy as np
 import tensorflow as tf
@@ -20,11 +20,11 @@ from exported import (
     signatures,
     step,
 )
-from txl_tf.config import Config
-from txl_tf.export.saved_model import export_saved_model
-from txl_tf.inference.generate import Generator
+from txl_tf.configs.run import Config
+from txl_tf.export.serving.saved_model import export_saved_model
+from txl_tf.inference.generation import Generator
+from txl_tf.inference.model_scorer import Scorer
 from txl_tf.inference.sampling import Sampling
-from txl_tf.inference.score import Scorer
 
 
 def atol_of(model):

@@ -11,7 +11,7 @@ from absl.testing import absltest, parameterized
 import rounding
 import trained
 from txl_tf import model_dir as model_dirs
-from txl_tf.inference.score import Scorer
+from txl_tf.inference.model_scorer import Scorer
 
 TEXT = "kaka lo\nmi ter, süß\n\nlo\n"
 

@@ -1,4 +1,4 @@
-"""Tests of txl_tf.inference.score."""
+"""Tests of txl_tf.inference.model_scorer."""
 
 import functools
 import json
@@ -16,8 +16,8 @@ from txl_tf.data import tokenizers
 from txl_tf.data.batches import Batches
 from txl_tf.data.tokenizers import ByteTokenizer
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.inference import evaluate, scoring
-from txl_tf.inference.score import Scorer
+from txl_tf.inference import evaluation, text_scorer
+from txl_tf.inference.model_scorer import Scorer
 from txl_tf.models.transformer_xl import TransformerXL
 
 
@@ -173,7 +173,7 @@ class ManyTextsTest(parameterized.TestCase):
     def test_each_is_as_alone(self, batch_size, segment_len):
         scorer = make_scorer(batch_size=batch_size, segment_len=segment_len)
         content = "\n".join(self.LINES).encode()
-        found = list(scorer.score_each(scoring.lines([texts.Piece(content)])))
+        found = list(scorer.score_each(text_scorer.lines([texts.Piece(content)])))
         self.assertLen(found, len(self.LINES))
         for line, each in zip(self.LINES, found, strict=True):
             if not line:
@@ -189,20 +189,22 @@ class ManyTextsTest(parameterized.TestCase):
     def test_more_lines_than_a_window(self):
         scorer = make_scorer(batch_size=1)
         content = "\n".join("abc"[: i % 3 + 1] for i in range(50)).encode()
-        found = list(scorer.score_each(scoring.lines([texts.Piece(content)]), summary=True))
+        found = list(scorer.score_each(text_scorer.lines([texts.Piece(content)]), summary=True))
         self.assertEqual([each.num_tokens for each in found], [i % 3 + 1 for i in range(50)])
         self.assertIsNone(found[0].tokens)
 
     def test_lines_of_pieces(self):
         pieces = [texts.Piece(data, "f") for data in (b"ab\nc", b"", b"d\n\ne\r\n", b"f")]
-        found = [(line.data, line.offset) for line in scoring.lines(pieces)]
+        found = [(line.data, line.offset) for line in text_scorer.lines(pieces)]
         expected = [(b"ab", 0), (b"cd", 3), (b"", 6), (b"e\r", 7), (b"f", 10)]
         self.assertEqual(found, expected)
-        self.assertEmpty(list(scoring.lines([])))
+        self.assertEmpty(list(text_scorer.lines([])))
 
     def test_a_long_line_comes_in_pieces(self):
         pieces = [texts.Piece(data, "f") for data in (b"a\nbcd", b"e", b"fgh", b"\ni", b"jkl\nm")]
-        found = [(p.data, p.offset, p.starts_line, p.complete) for p in scoring.lines(pieces, 3)]
+        found = [
+            (p.data, p.offset, p.starts_line, p.complete) for p in text_scorer.lines(pieces, 3)
+        ]
         expected = [
             (b"a", 0, True, True),
             (b"bcde", 2, True, False),
@@ -211,7 +213,7 @@ class ManyTextsTest(parameterized.TestCase):
             (b"m", 15, True, True),
         ]
         self.assertEqual(found, expected)
-        *_, long, last = scoring.lines(pieces[:2], 3)
+        *_, long, last = text_scorer.lines(pieces[:2], 3)
         self.assertEqual((long.data, long.complete), (b"bcde", False))
         self.assertEqual((last.data, last.starts_line, last.complete), (b"", False, True))
 
@@ -223,7 +225,7 @@ class ManyTextsTest(parameterized.TestCase):
         content = "a b\n" + "a b b " * 9 + "\nb\n" + " " * 40 + "\n" + "b a " * 9
         pieces = list(texts.Reader(texts.Source.from_text("t", content)).pieces(16))
         for summary in (False, True):
-            found = list(scorer.score_each(scoring.lines(pieces, 20), summary=summary))
+            found = list(scorer.score_each(text_scorer.lines(pieces, 20), summary=summary))
             self.assertLen(found, 5)
             for line, each in zip(content.split("\n"), found, strict=True):
                 (alone,) = scorer.score_each([texts.Piece(line.encode())], summary=summary)
@@ -247,7 +249,7 @@ class EqualsEvaluateTest(parameterized.TestCase):
         data_dir = trained.prepare_data(folder, kind, text=text, **options)
         loaded = model_dirs.load(trained.describe(folder, data_dir))
         batches = Batches(data_dir, "valid", batch_size=1, segment_len=8, mode="eval")
-        expected = evaluate.evaluate(loaded.model, batches)
+        expected = evaluation.evaluate(loaded.model, batches)
         found = Scorer(loaded.model, loaded.tokenizer, segment_len=8).score(text)
         self.assertEqual(found.num_tokens, expected.scored + 1)
         atol = rounding.of_scores(loaded.model.config)  # of nats, and means of some of them

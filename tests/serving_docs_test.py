@@ -19,7 +19,7 @@ from tensorflow_serving.config import model_server_config_pb2
 import helpers
 import prediction_service
 import toy_export
-from txl_tf import presets
+from txl_tf.configs import presets
 
 PAGE = (helpers.ROOT / "docs" / "serving.md").read_text("utf-8")
 FOLDER = helpers.ROOT / "docs" / "serving"

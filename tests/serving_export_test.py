@@ -13,10 +13,10 @@ import serving_client
 import serving_transport
 import trained
 from txl_tf import model_dir as model_dirs
-from txl_tf.export.saved_model import export_saved_model
-from txl_tf.inference.generate import Conversation, Generator
+from txl_tf.export.serving.saved_model import export_saved_model
+from txl_tf.inference.generation import Conversation, Generator
+from txl_tf.inference.model_scorer import Scorer
 from txl_tf.inference.sampling import Sampling
-from txl_tf.inference.score import Scorer
 
 TURNS = ("kaka lo\nmi ter, süß", "", "lo", "\n")
 EXPORTS = dict(  # name: (tokenizer, how it is prepared, how it is exported)

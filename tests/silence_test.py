@@ -5,13 +5,13 @@ import unittest.mock
 
 from absl.testing import absltest
 
-from txl_tf.export import silence
+from txl_tf.export.edge import native_output
 
 
 class SilenceTest(absltest.TestCase):
     def test_only_failures_speak(self):
         def fail(error):
-            with silence.held_back():
+            with native_output.held_back():
                 os.write(2, b"chatter")
                 raise error
 

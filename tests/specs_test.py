@@ -1,11 +1,11 @@
-"""Tests of txl_tf.specs, and that no text whatever is more than a refusal."""
+"""Tests of txl_tf.configs.specs, and that no text whatever is more than a refusal."""
 
 import random
 
 from absl.testing import absltest, parameterized
 
 import helpers
-from txl_tf import fields, kinds, specs
+from txl_tf.configs import layer_specs, specs, validation
 
 
 class Kind:
@@ -95,13 +95,13 @@ class AnyTextTest(parameterized.TestCase):
     def test_long_texts_are_refused_at_once(self, spec):
         with self.assertRaises(ValueError) as refused:
             helpers.tiny_config(attention=(spec,))
-        self.assertStartsWith(str(refused.exception), f"attention {fields.shown(spec)}: ")
+        self.assertStartsWith(str(refused.exception), f"attention {validation.shown(spec)}: ")
         self.assertLess(len(str(refused.exception)), 1000)
 
     def test_random_texts(self):
         """Made of pieces of specs, numbers at both ends of all ranges among them."""
         draw = random.Random(5)
-        names = [*kinds.ATTENTION, *kinds.FEED_FORWARD, "None", "True", "inf", "\u00e9"]
+        names = [*layer_specs.ATTENTION, *layer_specs.FEED_FORWARD, "None", "True", "inf", "\u00e9"]
         options = ["k", "window", "dilations", "block", "random", "seed", "table", "experts"]
         options += ["capacity_factor", "jitter"]
         numbers = ["0", "1", "-1", "2", "1.5", "1e6", "1e7", "1e400", "-1e400", ".5", "2147483648"]
@@ -121,7 +121,7 @@ class AnyTextTest(parameterized.TestCase):
                 helpers.tiny_config(**{field: (spec,)})
                 taken += 1
             except ValueError as error:
-                self.assertStartsWith(str(error), f"{field} {fields.shown(spec)}: ")
+                self.assertStartsWith(str(error), f"{field} {validation.shown(spec)}: ")
         self.assertBetween(taken, 15, 750)  # neither all nor none
 
 

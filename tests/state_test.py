@@ -1,4 +1,4 @@
-"""Tests of txl_tf.inference.state: keys and values give what hidden states give."""
+"""Tests of txl_tf.inference.decode_state: keys and values give what hidden states give."""
 
 import functools
 
@@ -8,8 +8,8 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf.inference import state as states
-from txl_tf.inference.state import HiddenState, KeyValueState
+from txl_tf.inference import decode_state as states
+from txl_tf.inference.decode_state import HiddenState, KeyValueState
 from txl_tf.models.transformer_xl import TransformerXL
 
 ADAPTIVE = dict(cutoffs=(4, 7), div_val=2, d_embed=8)

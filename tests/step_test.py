@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 
 import rounding
 from trainee import ROWS, SMOOTH, TOKENS, Trainee, atol_of, farthest, make_batch
-from txl_tf.config import DataConfig
+from txl_tf.configs.run import DataConfig
 from txl_tf.data.batches import Batch
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.dropout import DropoutKey

@@ -2,7 +2,7 @@
 
 from absl.testing import absltest, parameterized
 
-from txl_tf.config import TrainConfig
+from txl_tf.configs.run import TrainConfig
 from txl_tf.training.stride import stride
 
 

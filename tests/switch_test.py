@@ -10,7 +10,7 @@ import draw_laws
 import helpers
 import model_laws
 import rounding
-from txl_tf import specs
+from txl_tf.configs import specs
 from txl_tf.feed_forward import FEED_FORWARD
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.dropout import DropoutKey

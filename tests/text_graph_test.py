@@ -166,7 +166,7 @@ class EqualityTest(parameterized.TestCase):
 
     @parameterized.parameters(*ROWS)
     def test_text_of_any_ids(self, kind, options):
-        from txl_tf.inference.generate import TextStream
+        from txl_tf.inference.generation import TextStream
 
         tokenizer, graph = example(kind, **options)
         context, new = (random_ids(tokenizer, 300, width, seed=width) for width in (9, 12))

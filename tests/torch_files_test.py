@@ -13,7 +13,7 @@ import pickled
 import torch_written
 from pickled import Global, Raw, build, call, dumps, made, persistent, vector
 from torch_written import FORMATS, NUMBERS
-from txl_tf.importers import torch_files
+from txl_tf.conversion.torch_reader import torch_files
 
 
 def state(**storages):

@@ -5,7 +5,7 @@ from absl.testing import parameterized
 
 import helpers
 import pickled
-from txl_tf.importers import torch_files
+from txl_tf.conversion.torch_reader import torch_files
 
 NUMBERS = np.arange(24, dtype="<f4")
 FORMATS = dict(zip=pickled.write_zip, legacy=pickled.write_legacy)

@@ -1,4 +1,4 @@
-"""Tests of txl_tf.inference.totals."""
+"""Tests of txl_tf.inference.metrics."""
 
 import json
 import math
@@ -8,8 +8,8 @@ from absl.testing import absltest, parameterized
 
 import rounding
 from txl_tf.data.text_size import TextSize
-from txl_tf.inference import totals as sums
-from txl_tf.inference.totals import Totals
+from txl_tf.inference import metrics as sums
+from txl_tf.inference.metrics import Totals
 
 
 class TotalsTest(absltest.TestCase):

@@ -9,10 +9,10 @@ from absl.testing import absltest, parameterized
 import helpers
 import lowering
 from models_docs_test import count
-from txl_tf import presets
-from txl_tf.config import Config, TrainConfig
+from txl_tf.configs import presets
+from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.ops import cluster_loss
+from txl_tf.ops import cross_entropy
 
 PAGE = (helpers.ROOT / "docs" / "tpu.md").read_text("utf-8")
 SCRIPTS = helpers.ROOT / "scripts"
@@ -112,7 +112,7 @@ class MemoryTest(parameterized.TestCase):
         self.assertGreater(needs.total(3), USABLE * DEVICES["v3"])
 
     def test_of_a_chunk(self):
-        self.assertEqual(cluster_loss._CHUNK, CHUNK)
+        self.assertEqual(cross_entropy._CHUNK, CHUNK)
         self.assertIn(f"min({CHUNK}, B T)", PAGE)
 
     def test_numbers_of_the_text(self):

@@ -10,7 +10,7 @@ from absl.testing import absltest, parameterized
 import far_answer
 import rounding
 import trained
-from txl_tf.classify.classifier import Classifier
+from txl_tf.classification.classifier import Classifier
 from txl_tf.data import labelled_text
 
 _TINY = (

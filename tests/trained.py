@@ -7,7 +7,7 @@ import helpers
 import prepared
 import programs
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config, EvalConfig, TrainConfig
+from txl_tf.configs.run import Config, EvalConfig, TrainConfig
 from txl_tf.data import prepare, recipe, tokenizers
 from txl_tf.data import text as texts
 from txl_tf.models.transformer_xl import TransformerXL

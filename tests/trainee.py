@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import helpers
 import rounding
-from txl_tf.config import Config, DataConfig, TrainConfig
+from txl_tf.configs.run import Config, DataConfig, TrainConfig
 from txl_tf.data.batches import Batch
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training import devices, optimizer, step

@@ -3,9 +3,9 @@
 from absl.testing import absltest
 
 import helpers
-from txl_tf.config import Config, EvalConfig, TrainConfig
+from txl_tf.configs.run import Config, EvalConfig, TrainConfig
 from txl_tf.data.tokenizers import ByteTokenizer
-from txl_tf.inference.generate import Generator
+from txl_tf.inference.generation import Generator
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training import samples
 

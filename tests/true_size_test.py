@@ -18,8 +18,8 @@ from absl import logging
 from absl.testing import absltest, parameterized
 
 import helpers
-from txl_tf import presets
-from txl_tf.importers import original
+from txl_tf.configs import presets
+from txl_tf.conversion import original_layout
 from txl_tf.models.transformer_xl import TransformerXL
 
 # Section 6 of shared/reference/transformer-xl.md; rounded there where it is in millions.
@@ -36,7 +36,7 @@ def shapes_of(config):
     """Names and shapes of the original's variables, from a model of one layer."""
     model = TransformerXL(dataclasses.replace(config, num_layers=1))
     found = {}
-    for name, parameter in original.parameters(model).items():
+    for name, parameter in original_layout.parameters(model).items():
         scope, _, rest = name.partition("/")
         if scope == "layer_0":
             for layer in range(config.num_layers):

@@ -11,10 +11,10 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
-from txl_tf import kinds, specs
 from txl_tf.attention import ATTENTION
+from txl_tf.configs import layer_specs, specs
+from txl_tf.ops.attention_mask import Visibility
 from txl_tf.ops.dropout import DropoutKey
-from txl_tf.ops.masks import Visibility
 from txl_tf.ops.shapes import larger, shape_of
 
 SPECS = {
@@ -68,7 +68,9 @@ def run(core, arrays, visibility, **kwargs):
     """Calls a core as a block does: with encodings of what its kind may see by place."""
     *arrays, x = arrays
     kind = next(name for name, row in ATTENTION.items() if type(core) is row)
-    reach = kinds.ATTENTION[kind](**{name: getattr(core, name) for name in core.OPTIONS}).reach
+    reach = layer_specs.ATTENTION[kind](
+        **{name: getattr(core, name) for name in core.OPTIONS}
+    ).reach
     if arrays[4] is not None and reach is not None:
         rows = shape_of(arrays[4])[1]
         beyond = larger((rows - 1) // 2 - reach, 0)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 from trainee import ROWS, TOKENS, Trainee, farthest, make_batch
-from txl_tf.config import TrainConfig
+from txl_tf.configs.run import TrainConfig
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training import optimizer, update
 

@@ -14,11 +14,11 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf import specs
 from txl_tf.attention import ATTENTION
+from txl_tf.configs import specs
 from txl_tf.layers.relative_attention import RelativeAttention
-from txl_tf.ops import positions
-from txl_tf.ops.masks import Visibility
+from txl_tf.ops import relative_position
+from txl_tf.ops.attention_mask import Visibility
 
 
 @functools.cache
@@ -136,13 +136,13 @@ class LocalTest(parameterized.TestCase):
             layer.output_kernel.assign(data["w.o.kernel"].reshape([*heads[1:], heads[0]]))
             layer.content_bias.assign(data["w.r_w_bias"])
             layer.position_bias.assign(data["w.r_r_bias"])
-            distances = positions.distances(hparams["S"])
+            distances = relative_position.distances(hparams["S"])
             if hparams["clamp_len"] > 0:
                 distances = tf.minimum(distances, float(hparams["clamp_len"]))
             found = layer(
                 data["in.h"],
                 *layer.keys_values(tf.concat([data["in.mem"], data["in.h"]], axis=1)),
-                layer.encodings(positions.sinusoids(distances, hparams["d"])),
+                layer.encodings(relative_position.sinusoids(distances, hparams["d"])),
                 visibility=Visibility(
                     remembered=tf.constant(hparams["mem_valid"] or [hparams["M"]] * hparams["B"])
                 ),

@@ -11,10 +11,10 @@ from absl.testing import absltest, parameterized
 import helpers
 import pickled
 from pickled import Bytes2, call, dumps, made, vector
+from txl_tf.conversion import vocabularies
 from txl_tf.data import text, tokenizers
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.export import text_graph
-from txl_tf.importers import vocabularies
 
 SYMBOLS = ["<eos>", "the", "café", "<unk>", "<formula>", "\\n"]
 

@@ -13,12 +13,12 @@ import helpers
 import rounding
 import run_files
 from txl_tf import model_dir
-from txl_tf.config import Config, TrainConfig, override_all
+from txl_tf.configs.run import Config, TrainConfig, override_all
 from txl_tf.data import prepare, text, tokenizers
 from txl_tf.data.recipe import Recipe
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import averaging, loop, warm_start
+from txl_tf.training import averaging, initialization, loop
 
 V, GROWN = 11, 4
 ADAPTIVE = dict(cutoffs=(3, 7), div_val=2, tie_projections=(False, True))
@@ -60,7 +60,7 @@ class GrowthTest(parameterized.TestCase):
         old = save(path, config, chars("abcdefghij?"))
         new = TransformerXL(dataclasses.replace(config, vocab_size=V + by))
         self.drawn = arrays(new)
-        warm_start.take_weights(str(path), new)
+        initialization.take_weights(str(path), new)
         return old, new
 
     @parameterized.parameters(*MODELS)
@@ -130,7 +130,7 @@ class CheckTest(parameterized.TestCase):
         config = helpers.tiny_config(vocab_size=size or known.vocab_size)
         model_dir.describe(str(path), Config(model=config), known)
         wanted = helpers.tiny_config(vocab_size=tokenizer.vocab_size, **changes)
-        warm_start.check(str(path), Config(model=wanted), tokenizer)
+        initialization.check(str(path), Config(model=wanted), tokenizer)
 
     @parameterized.parameters("abcdefghij?", "abcdefghij?k", "abcdefghij?zyx")
     def test_takes_more_symbols_at_the_end(self, symbols):

@@ -11,8 +11,8 @@ from absl.testing import absltest, parameterized
 import helpers
 import run_files
 from txl_tf import model_dir
-from txl_tf.config import Config, TrainConfig, override_all
-from txl_tf.inference.evaluate import Evaluation
+from txl_tf.configs.run import Config, TrainConfig, override_all
+from txl_tf.inference.evaluation import Evaluation
 from txl_tf.training import loop
 from txl_tf.training.step import Metrics
 

@@ -8,7 +8,7 @@ import numpy as np
 from absl.testing import absltest, parameterized
 
 import prepared
-from txl_tf.data import text, words
+from txl_tf.data import fast_word_split, text
 
 
 class WordsTest(parameterized.TestCase):
@@ -17,7 +17,7 @@ class WordsTest(parameterized.TestCase):
         data = content.encode("utf-8", "surrogatepass").split()
         ascii_words = [word.decode("utf-8", "surrogatepass") for word in data]
         for options, listed in (((), content.split()), (("ascii",), ascii_words)):
-            found = words.split(content, *options)
+            found = fast_word_split.split(content, *options)
             counts = collections.Counter(listed)
             self.assertEqual(found.symbols, list(counts))
             self.assertEqual(found.counts.tolist(), list(counts.values()))
@@ -44,23 +44,26 @@ class WordsTest(parameterized.TestCase):
         self.check("x" * size)
 
     def test_edges(self):
-        filler = "y " * words._SHORT
+        filler = "y " * fast_word_split._SHORT
         for content in (f"a {filler}b", f" a {filler}b ", f"a\u2028{filler}\u3000b"):
             self.check(content)
 
     def test_every_white_space_between_words(self):
         """Short and long; ASCII's alone splits in "ascii", and the two differ."""
         for space in text.WHITE_SPACE:
-            for times in (1, words._SHORT):
+            for times in (1, fast_word_split._SHORT):
                 content = f"a{space}b{space} c\n" * times
                 self.check(content)
-                same = words.split(content).symbols == words.split(content, "ascii").symbols
+                same = (
+                    fast_word_split.split(content).symbols
+                    == fast_word_split.split(content, "ascii").symbols
+                )
                 self.assertEqual(same, space in " \t\n\r\v\f")
-        self.assertEqual(words.LISTED.keys(), text.WHITE_SPACES.keys())
+        self.assertEqual(fast_word_split.LISTED.keys(), text.WHITE_SPACES.keys())
 
     def test_numbers_hardly_ever_meet(self):
         for seed, letters in enumerate(("ab", "ab", "abcdefghijklmnopqrstuvwxyz")):
-            with mock.patch.object(words, "_keys", wraps=words._keys) as keys:
+            with mock.patch.object(fast_word_split, "_keys", wraps=fast_word_split._keys) as keys:
                 self.check(self.odd(seed, letters, 17))
             self.assertEqual(keys.call_count, 2)  # once for each white space
 
@@ -68,10 +71,12 @@ class WordsTest(parameterized.TestCase):
     def test_equal_numbers_of_unequal_words(self, factor):
         """A factor that cannot tell words apart, nor from short words."""
         content = self.odd(0, "ab")
-        with mock.patch.object(words, "_FACTOR", np.uint64(factor)):
+        with mock.patch.object(fast_word_split, "_FACTOR", np.uint64(factor)):
             self.check(content)
-            with mock.patch.object(words, "_equal", lambda *_: True):
-                self.assertLess(len(words.split(content).symbols), len(set(content.split())))
+            with mock.patch.object(fast_word_split, "_equal", lambda *_: True):
+                self.assertLess(
+                    len(fast_word_split.split(content).symbols), len(set(content.split()))
+                )
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ from absl.testing import absltest, parameterized
 
 import rounding
 from txl_tf import model_dir
-from txl_tf.classify.classifier import Classifier
-from txl_tf.config import override
+from txl_tf.classification.classifier import Classifier
+from txl_tf.configs.run import override
 from txl_tf.data.batches import Batches
 from txl_tf.data.labelled_text import Text
-from txl_tf.export import edge
-from txl_tf.inference.score import Scorer
+from txl_tf.export.edge import runtime
+from txl_tf.inference.model_scorer import Scorer
 from txl_tf.training.loop import train
 
 _ARCHIVE = pathlib.Path(__file__).parent / "golden" / "written_at_94780b1.tar.xz"
@@ -109,7 +109,7 @@ class WrittenBeforeTest(parameterized.TestCase):
         expect_close(answer[0, 1:], expected()["served_log_probs"])  # the first token has none
 
     def test_an_edge_file_scores_the_same(self):
-        found = edge.scorer(path_of("edge.tflite")).score(expected()["text"]).log_probs
+        found = runtime.scorer(path_of("edge.tflite")).score(expected()["text"]).log_probs
         expect_close(found[1:], expected()["edge_log_probs"])
 
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from txl_tf.attention import ATTENTION
-    from txl_tf.classify.classifier import Classifier
-    from txl_tf.config import (
+    from txl_tf.classification.classifier import Classifier
+    from txl_tf.configs.encoder_config import EncoderConfig
+    from txl_tf.configs.presets import preset
+    from txl_tf.configs.run import (
         Config,
         DataConfig,
         EvalConfig,
@@ -26,14 +28,13 @@ if TYPE_CHECKING:
     from txl_tf.data.recipe import Recipe
     from txl_tf.data.tokenizers import TOKENIZERS
     from txl_tf.data.tokenizers import load as load_tokenizer
-    from txl_tf.encoder_config import EncoderConfig
-    from txl_tf.export.saved_model import export_saved_model
-    from txl_tf.export.tflite import export_tflite
+    from txl_tf.export.edge.tflite import export_tflite
+    from txl_tf.export.serving.saved_model import export_saved_model
     from txl_tf.feed_forward import FEED_FORWARD
-    from txl_tf.inference.evaluate import evaluate
-    from txl_tf.inference.generate import generate
+    from txl_tf.inference.evaluation import evaluate
+    from txl_tf.inference.generation import generate
+    from txl_tf.inference.model_scorer import Scorer
     from txl_tf.inference.sampling import Sampling
-    from txl_tf.inference.score import Scorer
     from txl_tf.model_dir import load
     from txl_tf.models.encoder import Encoder
     from txl_tf.models.masked_language_model import MaskedLanguageModel
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from txl_tf.models.sequence_classifier import SequenceClassifier
     from txl_tf.models.token_classifier import TokenClassifier
     from txl_tf.models.transformer_xl import TransformerXL
-    from txl_tf.presets import preset
     from txl_tf.training.loop import train
 
 __all__ = [
@@ -83,32 +83,32 @@ _HOMES = {
     "FEED_FORWARD": "txl_tf.feed_forward",
     "TOKENIZERS": "txl_tf.data.tokenizers",
     "Batches": "txl_tf.data.batches",
-    "Classifier": "txl_tf.classify.classifier",
-    "Config": "txl_tf.config",
-    "DataConfig": "txl_tf.config",
+    "Classifier": "txl_tf.classification.classifier",
+    "Config": "txl_tf.configs.run",
+    "DataConfig": "txl_tf.configs.run",
     "Encoder": "txl_tf.models.encoder",
-    "EncoderConfig": "txl_tf.encoder_config",
-    "EvalConfig": "txl_tf.config",
+    "EncoderConfig": "txl_tf.configs.encoder_config",
+    "EvalConfig": "txl_tf.configs.run",
     "MaskedLanguageModel": "txl_tf.models.masked_language_model",
     "Memory": "txl_tf.models.memory",
     "Recipe": "txl_tf.data.recipe",
     "Sampling": "txl_tf.inference.sampling",
-    "Scorer": "txl_tf.inference.score",
+    "Scorer": "txl_tf.inference.model_scorer",
     "SequenceClassifier": "txl_tf.models.sequence_classifier",
     "TokenClassifier": "txl_tf.models.token_classifier",
-    "TrainConfig": "txl_tf.config",
+    "TrainConfig": "txl_tf.configs.run",
     "TransformerXL": "txl_tf.models.transformer_xl",
-    "TransformerXLConfig": "txl_tf.config",
-    "evaluate": "txl_tf.inference.evaluate",
-    "export_saved_model": "txl_tf.export.saved_model",
-    "export_tflite": "txl_tf.export.tflite",
-    "generate": "txl_tf.inference.generate",
+    "TransformerXLConfig": "txl_tf.configs.run",
+    "evaluate": "txl_tf.inference.evaluation",
+    "export_saved_model": "txl_tf.export.serving.saved_model",
+    "export_tflite": "txl_tf.export.edge.tflite",
+    "generate": "txl_tf.inference.generation",
     "load": "txl_tf.model_dir",
     "load_tokenizer": "txl_tf.data.tokenizers",
-    "override": "txl_tf.config",
-    "override_all": "txl_tf.config",
+    "override": "txl_tf.configs.run",
+    "override_all": "txl_tf.configs.run",
     "prepare": "txl_tf.data.prepare",
-    "preset": "txl_tf.presets",
+    "preset": "txl_tf.configs.presets",
     "train": "txl_tf.training.loop",
 }
 _OTHER_NAMES = {"load_tokenizer": "load"}  # at home

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Iterator
 
-from txl_tf import kinds, specs
-from txl_tf.config import TrainConfig, TransformerXLConfig
-from txl_tf.encoder_config import EncoderConfig
+from txl_tf.configs import layer_specs, specs
+from txl_tf.configs.encoder_config import EncoderConfig
+from txl_tf.configs.run import TrainConfig, TransformerXLConfig
 
 Model = TransformerXLConfig | EncoderConfig
 _FLOAT = 4  # bytes; of weights, sums, scores and losses, whatever the precision
@@ -95,7 +95,7 @@ def least_parameters(model: Model) -> int:
     """
     found = 0
     for spec, count in _layers(model, "feed_forward"):
-        nets = specs.build(kinds.FEED_FORWARD, spec).num_nets
+        nets = specs.build(layer_specs.FEED_FORWARD, spec).num_nets
         found += count * nets * 2 * model.d_model * model.d_inner
     found += model.num_layers * 4 * model.d_model * model.num_heads * model.head_dim
     if not isinstance(model, TransformerXLConfig):
@@ -203,7 +203,7 @@ def _layers_of_a_row(model: Model, tokens: int, compute: int, rematerialize: boo
 
 def _scored(spec: str, keys: int) -> int:
     """Returns the number of keys that an attention spec scores for a query."""
-    reach = specs.build(kinds.ATTENTION, spec).reach
+    reach = specs.build(layer_specs.ATTENTION, spec).reach
     return keys if reach is None else min(keys, reach + 1)
 
 

@@ -24,7 +24,7 @@ import tensorflow as tf
 from absl import logging
 
 from txl_tf import memory_estimate
-from txl_tf.config import Config
+from txl_tf.configs.run import Config
 from txl_tf.data import files, outputs, tokenizers
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops import machine

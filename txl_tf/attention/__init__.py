@@ -1,10 +1,10 @@
 """Attention cores: queries, keys and values in, context out; no projections, no memory."""
 
-from txl_tf.attention.bigbird import BigBirdAttention
+from txl_tf.attention.big_bird import BigBirdAttention
 from txl_tf.attention.dense import DenseAttention
 from txl_tf.attention.local import LocalAttention
 from txl_tf.attention.longformer import LongformerAttention
-from txl_tf.attention.topk import TopKAttention
+from txl_tf.attention.top_k import TopKAttention
 
 ATTENTION = {
     "dense": DenseAttention,

@@ -5,8 +5,8 @@ import math
 import keras
 import tensorflow as tf
 
-from txl_tf.attention.core import AttentionCore, scaled, with_common
-from txl_tf.ops import device, positions
+from txl_tf.attention.base import AttentionCore, scaled, with_common
+from txl_tf.ops import device, relative_position
 from txl_tf.ops.shapes import shape_of
 
 _CACHE = 2**23  # bytes of float32 scores: they are passed over several times
@@ -62,8 +62,8 @@ class DenseAttention(AttentionCore):
         content = tf.matmul(content_query, keys, transpose_b=True)
         scores = tf.cast(content, tf.float32)  # [B, H, T, S]
         if encodings is not None:
-            later = 0 if visibility.lookahead == 0 else positions.num_later(encodings)
-            position = positions.scores_by_key(position_query, encodings, num_keys, later)
+            later = 0 if visibility.lookahead == 0 else relative_position.num_later(encodings)
+            position = relative_position.scores_by_key(position_query, encodings, num_keys, later)
             scores += visibility.by_place(position)
         visible = visibility.dense(num_queries, num_keys)  # [B, 1, T, S]
         common = visibility.common

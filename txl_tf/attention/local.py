@@ -7,9 +7,9 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from txl_tf.attention.core import scaled, with_common
+from txl_tf.attention.base import scaled, with_common
 from txl_tf.attention.dense import DenseAttention
-from txl_tf.ops import blocks, positions, selection
+from txl_tf.ops import block_layout, relative_position, top_k
 from txl_tf.ops.shapes import shape_of
 
 _BLOCK = 64  # queries, at most, that share a stretch of keys
@@ -46,7 +46,7 @@ class LocalAttention(DenseAttention):
         self.k = k
 
     def select(self, scores):
-        return scores if self.k is None else selection.highest(scores, self.k)
+        return scores if self.k is None else top_k.highest(scores, self.k)
 
     def call(
         self,
@@ -99,9 +99,9 @@ class LocalAttention(DenseAttention):
             return self._in_blocks(*queries, keys, values, encodings, rules, dropout_key, plan)
         if rules.lookahead:
             if encodings is not None:
-                num_later = positions.num_later(encodings)
+                num_later = relative_position.num_later(encodings)
                 later, earlier = shape_of(content_query)[2] - 1, shape_of(keys)[2]
-                encodings = positions.resized(encodings, num_later, earlier, later)
+                encodings = relative_position.resized(encodings, num_later, earlier, later)
         elif None not in (num_queries, num_keys) and rules.place is None:
             first = max(num_keys - num_queries - self.window * dilation, 0)
             keys, values = keys[:, :, first:], values[:, :, first:]  # what one of them sees
@@ -149,12 +149,12 @@ class LocalAttention(DenseAttention):
 
         def of_queries(x):  # in the form of scores, [B * d, H, n * b, ...]
             x = tf.pad(x, [[0, 0], [0, 0], [0, plan.num_queries - num_queries], [0, 0]])
-            return blocks.interleaved(x, stride)
+            return block_layout.interleaved(x, stride)
 
         def of_keys(x):  # [B * d * H, n, W, K]
-            x = blocks.interleaved(plan.aligned(x, num_queries, axis=2), stride)
+            x = block_layout.interleaved(plan.aligned(x, num_queries, axis=2), stride)
             x = tf.reshape(x, [rows * stride * num_heads, -1, width])
-            return blocks.windows(x, block, plan.earlier + 1 + plan.later)
+            return block_layout.windows(x, block, plan.earlier + 1 + plan.later)
 
         query = of_queries(scaled(content_query, scale))
         shape = shape_of(query)[:3]  # [B * d, H, n * b]
@@ -162,7 +162,7 @@ class LocalAttention(DenseAttention):
         scores = tf.matmul(query, of_keys(keys), transpose_b=True)  # [B * d * H, n, b, W]
         scores = tf.cast(tf.reshape(scores, [*shape, num_keys]), tf.float32)
         if encodings is not None:
-            scores += positions.scores_in_blocks(
+            scores += relative_position.scores_in_blocks(
                 of_queries(scaled(position_query, scale)),
                 self._of_block(encodings, rules, plan),
                 block,
@@ -184,13 +184,13 @@ class LocalAttention(DenseAttention):
         if common is not None:
             weights = tf.reshape(weights, [*shape, columns])
             attended += tf.matmul(weights[..., num_keys:], common.values)
-        return blocks.joined(attended, stride)[:, :, :num_queries]
+        return block_layout.joined(attended, stride)[:, :, :num_queries]
 
     def _of_block(self, encodings, rules, plan):
         """Encodings of the distances within a block and its keys. [H, R, K] -> [H, W + b - 1, K]"""
-        num_later = positions.num_later(encodings) if rules.lookahead else 0
+        num_later = relative_position.num_later(encodings) if rules.lookahead else 0
         first = (encodings.shape[1] - num_later - 1) % plan.stride  # of those that count
-        return positions.resized(
+        return relative_position.resized(
             encodings[:, first :: plan.stride],
             num_later // plan.stride,
             (plan.earlier + 1) * plan.block,
@@ -253,9 +253,9 @@ def _visible(rules, plan, num_queries, num_keys):
     block, stride = plan.block, plan.stride
     marks = plan.aligned(rules.marks(num_queries, num_keys), num_queries, axis=1, value=-1)
     first = stride * plan.earlier * block
-    of_queries = blocks.interleaved(marks[:, first : first + plan.num_queries], stride)
-    of_keys = blocks.interleaved(marks, stride)
-    of_keys = blocks.windows(of_keys, block, plan.earlier + 1 + plan.later)  # [B * d, n, W]
+    of_queries = block_layout.interleaved(marks[:, first : first + plan.num_queries], stride)
+    of_keys = block_layout.interleaved(marks, stride)
+    of_keys = block_layout.windows(of_keys, block, plan.earlier + 1 + plan.later)  # [B * d, n, W]
     of_queries = tf.reshape(of_queries, [-1, plan.blocks, block, 1])
     query = plan.earlier * block + tf.range(block)[:, tf.newaxis]
     near = rules.within(stride * (query - tf.range(plan.keys_of_block)))  # [b, W]

@@ -5,9 +5,9 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from txl_tf.attention.core import scaled, without_pads
+from txl_tf.attention.base import scaled, without_pads
 from txl_tf.attention.local import LocalAttention
-from txl_tf.ops import heads, masks, selection
+from txl_tf.ops import attention_mask, heads, top_k
 from txl_tf.ops.shapes import shape_of, smaller
 
 
@@ -65,10 +65,12 @@ class LongformerAttention(LocalAttention):
             attended = super().call(*arrays, visibility=visibility, dropout_key=dropout_key)
             return without_pads(attended, visibility)
         limit = smaller(self.max_global_tokens, shape_of(marked)[1])
-        chosen, found = selection.first(marked, limit, x.dtype)  # [B, G, T], [B, G]
+        chosen, found = top_k.first(marked, limit, x.dtype)  # [B, G, T], [B, G]
         is_global = tf.reduce_any(chosen > 0, axis=1)  # [B, T]
         of_heads = chosen[:, tf.newaxis]  # [B, 1, G, T]
-        common = masks.Common(tf.matmul(of_heads, keys), tf.matmul(of_heads, values), found)
+        common = attention_mask.Common(
+            tf.matmul(of_heads, keys), tf.matmul(of_heads, values), found
+        )
         rules = dataclasses.replace(visibility, hidden=is_global, common=common)
         attended = super().call(*arrays, visibility=rules, dropout_key=dropout_key)
         nothing = tf.zeros([], attended.dtype)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from txl_tf import fields
+from txl_tf.configs import validation
 from txl_tf.data import files
 from txl_tf.data.text_size import TextSize
 
@@ -57,16 +57,18 @@ class SplitMetadata:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "streams", self.streams or (self.tokens,))
-        fields.check_types(self)
-        fields.check_at_least(self, 1, "tokens", "run_tokens")
-        fields.check_at_least(self, 0, "unknown", "bytes", "characters", "documents")
-        fields.check(
+        validation.check_types(self)
+        validation.check_at_least(self, 1, "tokens", "run_tokens")
+        validation.check_at_least(self, 0, "unknown", "bytes", "characters", "documents")
+        validation.check(
             self.unknown <= self.tokens, "unknown", f"be at most {self.tokens}", self.unknown
         )
         for name in ("shards", "streams"):
             parts = getattr(self, name)
-            fields.check(all(part >= 0 for part in parts), name, "not be negative", parts)
-            fields.check(sum(parts) == self.tokens, name, f"add up to tokens {self.tokens}", parts)
+            validation.check(all(part >= 0 for part in parts), name, "not be negative", parts)
+            validation.check(
+                sum(parts) == self.tokens, name, f"add up to tokens {self.tokens}", parts
+            )
 
     @property
     def size(self) -> TextSize:
@@ -98,9 +100,9 @@ class Metadata:
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
-        fields.check_at_least(self, 1, "vocab_size")
+        validation.check_at_least(self, 1, "vocab_size")
         kind = self.tokenizer.get("kind")
-        fields.check(isinstance(kind, str), "tokenizer", "have a kind", kind)
+        validation.check(isinstance(kind, str), "tokenizer", "have a kind", kind)
 
     def split(self, name: str) -> SplitMetadata:
         """The split of this name."""
@@ -138,20 +140,20 @@ class Metadata:
           ValueError: the text is no JSON object of this form, or of another format version, or a
             number is another than the one written.
         """
-        tree = fields.parse_json(text, "metadata")
-        fields.check(isinstance(tree, dict), "metadata", "be a JSON object", tree)
+        tree = validation.parse_json(text, "metadata")
+        validation.check(isinstance(tree, dict), "metadata", "be a JSON object", tree)
         version = tree.get("format_version")
         if version != FORMAT_VERSION or type(version) is not int:
             raise ValueError(
-                f"format_version must be {FORMAT_VERSION}, got {fields.shown(version)}; "
+                f"format_version must be {FORMAT_VERSION}, got {validation.shown(version)}; "
                 "prepare the data anew"
             )
         checksum = tree.pop(_CHECKSUM, None)
-        found = fields.from_dict(cls, tree, "metadata")
+        found = validation.from_dict(cls, tree, "metadata")
         if checksum not in (None, _checksum(tree)):
             raise ValueError(
                 f"{_CHECKSUM} must be that of the other fields, {_checksum(tree)[:12]}, got "
-                f"{fields.shown(checksum)[:14]}: a field was changed after it was written; "
+                f"{validation.shown(checksum)[:14]}: a field was changed after it was written; "
                 "prepare the data anew"
             )
         return found

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from txl_tf import fields, visible_log
-from txl_tf.data import files, metadata, outputs, parallel, passes, text, tokenizers
+from txl_tf import visible_log
+from txl_tf.configs import validation
+from txl_tf.data import encoding_passes, files, metadata, outputs, parallel, text, tokenizers
 from txl_tf.data.recipe import Recipe
 from txl_tf.progress import Progress
 
@@ -158,7 +159,7 @@ def _reusable(
 
 
 def _record_from_json(content: str) -> Any:
-    return fields.parse_json(content, "preparation")
+    return validation.parse_json(content, "preparation")
 
 
 def _describe(source: text.Source, sha256: str) -> metadata.Source:
@@ -208,7 +209,7 @@ class _Job:
         if not counted:
             raise ValueError("train must be given where there is no vocab to use, got neither")
         pieces, num_workers = self._pieces("count", counted), self._workers(counted)
-        task = passes.Observe(learner, self.recipe.invalid_utf8)
+        task = encoding_passes.Observe(learner, self.recipe.invalid_utf8)
         for observation in parallel.ordered_map(task, pieces, num_workers):
             learner.add(observation)
         for warning in learner.warnings():
@@ -219,12 +220,14 @@ class _Job:
         """The second pass, for one split."""
         times = self.recipe.shuffle_sentences if split == "train" else 0
         boundary = self.recipe.document_boundary
-        task = passes.Encode(tokenizer, "line" if times else boundary, self.recipe.invalid_utf8)
+        task = encoding_passes.Encode(
+            tokenizer, "line" if times else boundary, self.recipe.invalid_utf8
+        )
         pieces, num_workers = self._pieces("encode", [split]), self._workers([split])
         encoded = parallel.ordered_map(task, pieces, num_workers)
         if times:
-            encoded = passes.shuffled(encoded, times, boundary)
-        with passes.SplitWriter(self.folder, split) as writer:
+            encoded = encoding_passes.shuffled(encoded, times, boundary)
+        with encoding_passes.SplitWriter(self.folder, split) as writer:
             for part in encoded:
                 writer.write(part)
         sources = [

@@ -11,7 +11,7 @@ A user's own list is simpler, see `Vocabulary.from_list`.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from txl_tf.data import files, words
+from txl_tf.data import fast_word_split, files
 
 UNKNOWN = ("<unk>", "<UNK>")  # the first that a vocabulary holds stands for what it lacks
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", " ": "\\s"}
@@ -119,7 +119,7 @@ class Vocabulary:
           ValueError: a line is blank or repeated; names the file and the line.
         """
         lines = _lines(files.read_text(path).removeprefix("\ufeff"))
-        symbols = [next(iter(words.LISTED[white_space](line)), "") for line in lines]
+        symbols = [next(iter(fast_word_split.LISTED[white_space](line)), "") for line in lines]
         return cls(_distinct(symbols, path, skip_repeats))
 
 

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.ops import dropout as dropouts
-from txl_tf.ops.products import product
+from txl_tf.ops.linear import product
 
 _ACTIVATIONS = {"relu": tf.nn.relu, "gelu": tf.nn.gelu}
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from txl_tf.inference import sampling as samplings
 from txl_tf.inference import segments
-from txl_tf.ops.ids import check_ids
+from txl_tf.ops.token_ids import check_ids
 
 CHUNK = 32  # ids that one call of the compiled loop writes at most
 

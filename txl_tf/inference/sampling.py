@@ -4,8 +4,8 @@ import dataclasses
 
 import tensorflow as tf
 
-from txl_tf.ops import draws
-from txl_tf.ops.masks import HIDDEN
+from txl_tf.ops import stateless_random
+from txl_tf.ops.attention_mask import HIDDEN
 from txl_tf.ops.shapes import shape_of
 
 _COLDEST = 1e-6  # below this float32 cannot tell a temperature from 0
@@ -115,7 +115,7 @@ def chances(seeds, block, size):
     Shapes: seeds [B, 2] int32, block scalar int32 -> [B, size] float32 in [0, 1).
     """
     return tf.map_fn(
-        lambda seed: draws.uniform(draws.fold_in(seed, block), size),
+        lambda seed: stateless_random.uniform(stateless_random.fold_in(seed, block), size),
         seeds,
         fn_output_signature=tf.TensorSpec([size], tf.float32),
     )

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers import clusters
-from txl_tf.ops import cluster_loss
+from txl_tf.ops import cross_entropy
 from txl_tf.ops.shapes import shape_of
 
 
@@ -150,27 +150,27 @@ class AdaptiveSoftmax(keras.layers.Layer):
     def _word_logits(self, projected, tables):
         """Logits of each cluster's words within it: a list of [N, n_i] float32."""
         if len(tables) < len(self.sizes) and all(rows is projected[0] for rows in projected):
-            logits = cluster_loss.linear(projected[0], tables[0], tf.concat(self.biases, axis=0))
+            logits = cross_entropy.linear(projected[0], tables[0], tf.concat(self.biases, axis=0))
             return tf.split(logits, self.sizes, axis=-1)  # cheaper than to split the table
         parts = zip(projected, self._by_cluster(tables), self.biases, strict=True)
-        return [cluster_loss.linear(*part) for part in parts]
+        return [cross_entropy.linear(*part) for part in parts]
 
     def _head_logits(self, words, projected):
         """Logits of cluster 0's words and of the tail clusters. Returns [N, n_0 + C] float32."""
-        tails = cluster_loss.linear(projected, self.cluster_weight, self.cluster_bias)
+        tails = cross_entropy.linear(projected, self.cluster_weight, self.cluster_bias)
         return tf.concat([words, tails], axis=-1)
 
     def _nats(self, projected, tables, targets):
         """Nats of the targets [N] without scores of the words of other tail clusters."""
-        head = cluster_loss.linear(projected[0], tables[0], self.biases[0])
+        head = cross_entropy.linear(projected[0], tables[0], self.biases[0])
         if not self.cutoffs:
-            return cluster_loss.cross_entropy(head, targets)
+            return cross_entropy.cross_entropy(head, targets)
         cluster = tf.add_n([tf.cast(targets >= cutoff, tf.int32) for cutoff in self.cutoffs])
         labels = tf.where(cluster == 0, targets, self.sizes[0] + cluster - 1)
-        nats = cluster_loss.cross_entropy(self._head_logits(head, projected[0]), labels)
+        nats = cross_entropy.cross_entropy(self._head_logits(head, projected[0]), labels)
         for i, (start, _) in enumerate(self.bounds[1:], 1):
             inside = tf.where(cluster == i, targets - start, -1)
-            nats += cluster_loss.cluster_cross_entropy(
+            nats += cross_entropy.cluster_cross_entropy(
                 projected[i], tables[i], self.biases[i], inside
             )
         return nats

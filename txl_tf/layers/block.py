@@ -2,11 +2,11 @@
 
 import keras
 
-from txl_tf import kinds, specs
+from txl_tf.configs import layer_specs, specs
 from txl_tf.feed_forward import FEED_FORWARD
-from txl_tf.layers.positions import POSITIONS
+from txl_tf.layers.position_kinds import POSITIONS
 from txl_tf.ops import dropout as dropouts
-from txl_tf.ops import ring
+from txl_tf.ops import kv_cache
 from txl_tf.ops.shapes import larger, shape_of
 
 SITES = 4  # places of dropout in a block: attention weights, its output, inside the net, its output
@@ -77,7 +77,7 @@ class Block(keras.layers.Layer):
         self.pre_norm = pre_norm
         self.dropout = dropout
         self.site = site
-        self._reach = specs.build(kinds.ATTENTION, attention).reach
+        self._reach = specs.build(layer_specs.ATTENTION, attention).reach
         self.routing = None  # of the last call, where the net routes tokens
         self.attention = POSITIONS[position].attention(
             d_model=d_model,
@@ -151,8 +151,8 @@ class Block(keras.layers.Layer):
     ):
         normed = self.attention_norm(x) if self.pre_norm else x
         new_keys, new_values = self.attention.keys_values(normed)
-        keys = ring.join(past_keys, new_keys, visibility.place)  # [B, H, S, K]
-        values = ring.join(past_values, new_values, visibility.place)
+        keys = kv_cache.join(past_keys, new_keys, visibility.place)  # [B, H, S, K]
+        values = kv_cache.join(past_values, new_values, visibility.place)
         attended = self.attention(
             normed if self.attention.NORMS_QUERIES else x,
             keys,

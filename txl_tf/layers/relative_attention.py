@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.attention import Attention
+from txl_tf.layers.multi_head_attention import Attention
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

@@ -4,9 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.config import TransformerXLConfig
-from txl_tf.encoder_config import EncoderConfig
-from txl_tf.models import stack
+from txl_tf.configs.encoder_config import EncoderConfig
+from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.models import block_stack
 from txl_tf.models.encoder import Encoder
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops import dropout as dropouts
@@ -77,7 +77,7 @@ class InSegments:
                 training=key is not None,
             )
             rate = self.model.config.dropout
-            parts.append(dropouts.dropout(states[-1], rate, key, stack.FINAL_SITE))
+            parts.append(dropouts.dropout(states[-1], rate, key, block_stack.FINAL_SITE))
         return tf.concat(parts, axis=1)  # [B, T, D]
 
 

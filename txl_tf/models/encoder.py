@@ -5,14 +5,14 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from txl_tf import kinds
-from txl_tf.encoder_config import EncoderConfig
-from txl_tf.fields import from_dict
+from txl_tf.configs import layer_specs
+from txl_tf.configs.encoder_config import EncoderConfig
+from txl_tf.configs.validation import from_dict
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
-from txl_tf.layers.positions import POSITIONS
-from txl_tf.models import named_inputs, stack
+from txl_tf.layers.position_kinds import POSITIONS
+from txl_tf.models import block_stack, named_inputs
+from txl_tf.ops import attention_mask, relative_position
 from txl_tf.ops import dropout as dropouts
-from txl_tf.ops import masks, positions
 from txl_tf.ops.shapes import shape_of
 
 
@@ -60,37 +60,37 @@ class Encoder(keras.Model):
             dtype=self.dtype_policy,
             name="embedding",
         )
-        self.biases = stack.make_biases(config, self.dtype_policy)
-        self.blocks = stack.make_blocks(config, self.dtype_policy)
+        self.biases = block_stack.make_biases(config, self.dtype_policy)
+        self.blocks = block_stack.make_blocks(config, self.dtype_policy)
         self.build()
 
     def build(self, input_shape=None):
-        stack.build((self.embedding, self.biases, *self.blocks), self.config.d_model)
+        block_stack.build((self.embedding, self.biases, *self.blocks), self.config.d_model)
 
     @named_inputs.takes_dict
     def call(self, token_ids, lengths=None, global_tokens=None, dropout_key=None, training=False):
         config = self.config
-        stack.check_inputs(
+        block_stack.check_inputs(
             config.vocab_size, token_ids, lengths=lengths, global_tokens=global_tokens
         )
         if global_tokens is not None:
-            kinds.check_global_tokens(config)
+            layer_specs.check_global_tokens(config)
         token_ids = tf.cast(token_ids, tf.int32)
         batch, num_tokens = shape_of(token_ids)
-        key = stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
+        key = block_stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
         x = self.embedding(token_ids)
         if self._position.at_embedding:
             places = self._clamped(tf.cast(tf.range(num_tokens), tf.float32))
-            x += tf.cast(positions.sinusoids(places, config.d_model), x.dtype)
-        x = dropouts.dropout(x, config.dropout, key, stack.EMBEDDING_SITE)
-        visibility = masks.Visibility(
+            x += tf.cast(relative_position.sinusoids(places, config.d_model), x.dtype)
+        x = dropouts.dropout(x, config.dropout, key, block_stack.EMBEDDING_SITE)
+        visibility = attention_mask.Visibility(
             remembered=tf.zeros([batch], tf.int32),
             lookahead=None,
             lengths=None if lengths is None else tf.cast(lengths, tf.int32),
             global_tokens=None if global_tokens is None else tf.cast(global_tokens, tf.bool),
         )
         nothing = x[:, :0]
-        states, _ = stack.run(
+        states, _ = block_stack.run(
             self.blocks,
             self.biases,
             x,
@@ -100,7 +100,7 @@ class Encoder(keras.Model):
             dropout_key=key,
             lengths=visibility.lengths,
         )
-        return dropouts.dropout(states[-1], config.dropout, key, stack.FINAL_SITE)
+        return dropouts.dropout(states[-1], config.dropout, key, block_stack.FINAL_SITE)
 
     def _encodings(self, num_tokens, dropout_key):
         """What each layer makes of the distances T - 1, ..., 0, ..., 1 - T: [H, R, K'], or None."""
@@ -108,12 +108,12 @@ class Encoder(keras.Model):
             return [None] * len(self.blocks)
         distances = tf.cast(tf.range(num_tokens - 1, -num_tokens, -1), tf.float32)
         distances = self._clamped(distances)
-        encodings = positions.sinusoids(distances, self.config.d_model)  # [2T - 1, D]
+        encodings = relative_position.sinusoids(distances, self.config.d_model)  # [2T - 1, D]
         encodings = dropouts.dropout(  # once for all layers and rows
             tf.cast(encodings, self.compute_dtype),
             self.config.dropout,
             dropout_key,
-            stack.POSITIONS_SITE,
+            block_stack.POSITIONS_SITE,
             by_row=False,
         )
         return [block.encodings(encodings, num_later=num_tokens - 1) for block in self.blocks]

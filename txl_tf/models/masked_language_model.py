@@ -3,7 +3,7 @@
 import keras
 
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
-from txl_tf.models.head import Head
+from txl_tf.models.task_head import Head
 from txl_tf.ops import masking
 
 

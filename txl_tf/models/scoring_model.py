@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import keras
 import tensorflow as tf
 
-from txl_tf.ops import cluster_loss, masks
+from txl_tf.ops import attention_mask, cross_entropy
 from txl_tf.ops.shapes import shape_of
 
 
@@ -73,7 +73,7 @@ def within(targets, lengths):
     targets = tf.cast(targets, tf.int32)  # of unsigned integers none is -1
     if lengths is None or len(targets.shape) < 2:
         return targets
-    real = masks.real_tokens(tf.cast(lengths, tf.int32), shape_of(targets)[1])
+    real = attention_mask.real_tokens(tf.cast(lengths, tf.int32), shape_of(targets)[1])
     return tf.where(real, targets, -1)
 
 
@@ -84,7 +84,7 @@ def nats_of(scores, targets):
     """
     targets = tf.cast(targets, tf.int32)
     rows = tf.reshape(scores, [-1, scores.shape[-1]])
-    nats = cluster_loss.cross_entropy(rows, tf.reshape(targets, [-1]))
+    nats = cross_entropy.cross_entropy(rows, tf.reshape(targets, [-1]))
     return tf.reshape(nats, tf.shape(targets))
 
 

@@ -2,9 +2,9 @@
 
 import keras
 
-from txl_tf.models.head import Head
 from txl_tf.models.labels import label_layer
-from txl_tf.ops.pooling import POOLING
+from txl_tf.models.pooling import POOLING
+from txl_tf.models.task_head import Head
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

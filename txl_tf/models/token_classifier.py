@@ -2,8 +2,8 @@
 
 import keras
 
-from txl_tf.models.head import Head
 from txl_tf.models.labels import label_layer
+from txl_tf.models.task_head import Head
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

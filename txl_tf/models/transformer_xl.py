@@ -6,15 +6,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.config import TransformerXLConfig
-from txl_tf.fields import from_dict
+from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.configs.validation import from_dict
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
+from txl_tf.layers.position_kinds import POSITIONS
 from txl_tf.layers.position_table import PositionTable
-from txl_tf.layers.positions import POSITIONS
-from txl_tf.models import memory, named_inputs, scoring_model, stack
+from txl_tf.models import block_stack, memory, named_inputs, scoring_model
+from txl_tf.ops import attention_mask, relative_position
 from txl_tf.ops import dropout as dropouts
-from txl_tf.ops import masks, positions
 from txl_tf.ops.shapes import shape_of, smaller
 
 _UNCHANGED: Any = object()
@@ -92,8 +92,8 @@ class TransformerXL(scoring_model.ScoringModel):
             dtype=policy,
         )
         self.embedding = AdaptiveEmbedding(**words, name="embedding")
-        self.biases = stack.make_biases(config, policy)
-        self.blocks = stack.make_blocks(config, policy, config.num_positions)
+        self.biases = block_stack.make_biases(config, policy)
+        self.blocks = block_stack.make_blocks(config, policy, config.num_positions)
         self.position_tables = [
             PositionTable(
                 config.num_positions,
@@ -114,7 +114,7 @@ class TransformerXL(scoring_model.ScoringModel):
 
     def build(self, input_shape=None):
         shared = (self.embedding, self.biases, self.softmax)
-        stack.build((*shared, *self.blocks, *self.position_tables), self.config.d_model)
+        block_stack.build((*shared, *self.blocks, *self.position_tables), self.config.d_model)
 
     @named_inputs.takes_dict
     def call(
@@ -129,7 +129,7 @@ class TransformerXL(scoring_model.ScoringModel):
         states, mems, key = self._run(
             token_ids, mems, lengths, document_start, dropout_key, training
         )
-        hidden = dropouts.dropout(states[-1], self.config.dropout, key, stack.FINAL_SITE)
+        hidden = dropouts.dropout(states[-1], self.config.dropout, key, block_stack.FINAL_SITE)
         return self.scores_of(hidden), mems
 
     def nll(
@@ -152,11 +152,11 @@ class TransformerXL(scoring_model.ScoringModel):
         Raises:
           ValueError: called eagerly with ids or targets outside the vocabulary, -1 excepted.
         """
-        stack.check_ids("targets", targets, self.config.vocab_size, ignored=-1)
+        block_stack.check_ids("targets", targets, self.config.vocab_size, ignored=-1)
         states, mems, key = self._run(
             token_ids, mems, lengths, document_start, dropout_key, training
         )
-        hidden = dropouts.dropout(states[-1], self.config.dropout, key, stack.FINAL_SITE)
+        hidden = dropouts.dropout(states[-1], self.config.dropout, key, block_stack.FINAL_SITE)
         return self.nll_of(hidden, targets, lengths), mems
 
     def hidden_states(
@@ -199,9 +199,9 @@ class TransformerXL(scoring_model.ScoringModel):
         x = self.embedding(token_ids)
         places = self._places(shape_of(token_ids)[1], lengths)  # [B or 1, T]
         if self._position.at_embedding:
-            x += tf.cast(positions.sinusoids(places, self.config.d_model), x.dtype)
-        x = dropouts.dropout(x, self.config.dropout, dropout_key, stack.EMBEDDING_SITE)
-        return stack.run(
+            x += tf.cast(relative_position.sinusoids(places, self.config.d_model), x.dtype)
+        x = dropouts.dropout(x, self.config.dropout, dropout_key, block_stack.EMBEDDING_SITE)
+        return block_stack.run(
             self.blocks,
             self.biases,
             x,
@@ -236,14 +236,16 @@ class TransformerXL(scoring_model.ScoringModel):
         is_dropped = of_sinusoids and dropout_key is not None and rate > 0
         is_short = clamp_len is None or (isinstance(num_keys, int) and num_keys <= clamp_len)
         as_one = not is_short and not is_dropped
-        distances = positions.distances(smaller(num_keys, clamp_len + 1) if as_one else num_keys)
+        distances = relative_position.distances(
+            smaller(num_keys, clamp_len + 1) if as_one else num_keys
+        )
         if clamp_len is not None:
             distances = tf.minimum(distances, float(clamp_len))
         if of_sinusoids:
-            distances = positions.sinusoids(distances, self.config.d_model)  # [R, D]
+            distances = relative_position.sinusoids(distances, self.config.d_model)  # [R, D]
             distances = tf.cast(distances, self.compute_dtype)
             distances = dropouts.dropout(  # once for all layers and rows
-                distances, rate, dropout_key, stack.POSITIONS_SITE, by_row=False
+                distances, rate, dropout_key, block_stack.POSITIONS_SITE, by_row=False
             )
         encodings = [block.encodings(distances) for block in self.blocks]
         if not as_one:
@@ -292,7 +294,7 @@ class TransformerXL(scoring_model.ScoringModel):
     def _run(self, token_ids, mems, lengths, document_start, dropout_key, training):
         """Everything below the softmax: L + 1 states [B, T, D], the new memory, the dropout key."""
         config = self.config
-        stack.check_inputs(
+        block_stack.check_inputs(
             config.vocab_size, token_ids, lengths=lengths, document_start=document_start
         )
         token_ids = tf.cast(token_ids, tf.int32)
@@ -301,7 +303,7 @@ class TransformerXL(scoring_model.ScoringModel):
         # Nothing remembered: its slots would be masked, so the blocks need not even compute them.
         blank = mems is None and not config.attend_to_initial_zeros
         mems = self.initial_mems(batch) if mems is None else self._check_mems(mems)
-        key = stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
+        key = block_stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
 
         past = [tf.stop_gradient(tf.cast(s, self.compute_dtype)) for s in mems.states]
         read = [s[:, :0] for s in past] if blank else past
@@ -326,7 +328,7 @@ class TransformerXL(scoring_model.ScoringModel):
         Shapes: remembered [B] int32, document_start [B, T] bool or None; place, where the keys are
         a ring, a scalar (see `masks.Visibility`), or None.
         """
-        return masks.Visibility(
+        return attention_mask.Visibility(
             remembered=remembered,
             documents=None if document_start is None else _count(document_start),
             attention_span=self.config.attention_span,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from txl_tf.ops import draws
+from txl_tf.ops import stateless_random
 from txl_tf.ops.shapes import shape_of
 
 
@@ -21,7 +21,7 @@ class DropoutKey(NamedTuple):
 
     def fold_in(self, number):
         """The key of part `number` of a place, whose masks are its own."""
-        return self._replace(seed=draws.fold_in(self.seed, number))
+        return self._replace(seed=stateless_random.fold_in(self.seed, number))
 
 
 def dropout(x, rate, key, site, by_row=True):
@@ -61,7 +61,7 @@ def uniform(shape, key, site):
 
 def _bits(count, key, site, by_row):
     """[B, count] uint32, or [count] where all rows share them."""
-    bits = draws.bits(key.fold_in(site).seed, count)
+    bits = stateless_random.bits(key.fold_in(site).seed, count)
     if not by_row:
         return bits
     # One draw for all rows, scrambled anew for each: cheaper than a draw a row.

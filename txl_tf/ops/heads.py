@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from txl_tf.ops.products import product
+from txl_tf.ops.linear import product
 from txl_tf.ops.shapes import shape_of
 
 

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from txl_tf.ops import attention_mask
 from txl_tf.ops import dropout as dropouts
-from txl_tf.ops import masks
 from txl_tf.ops.shapes import shape_of
 
 _SITES = 1 << 20  # far from those of any model's dropout, so that both may have the same key
@@ -30,7 +30,7 @@ def mask_tokens(token_ids, lengths, key, *, mask_id, rate=0.15):
     token_ids = tf.cast(token_ids, tf.int32)
     shape = shape_of(token_ids)
     is_chosen = dropouts.uniform(shape, key, _SITES) < rate
-    real = masks.real_tokens(lengths, shape[1])
+    real = attention_mask.real_tokens(lengths, shape[1])
     is_chosen = is_chosen if real is None else is_chosen & real
     how = dropouts.uniform(shape, key, _SITES + 1)
     drawn = tf.cast(dropouts.uniform(shape, key, _SITES + 2) * mask_id, tf.int32)

@@ -15,9 +15,9 @@ from typing import Any
 
 from absl import logging
 
-from txl_tf import fields
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config
+from txl_tf.configs import validation
+from txl_tf.configs.run import Config
 from txl_tf.data import files, outputs
 from txl_tf.data.batches import Batches
 from txl_tf.training import resume
@@ -47,7 +47,7 @@ class SplitRecord:
     since: int | None = 0
 
     def __post_init__(self) -> None:
-        fields.check_types(self)
+        validation.check_types(self)
         if len(self.sources) != len(self.checksums):
             raise ValueError(
                 f"checksums must be as many as the {len(self.sources)} sources, "
@@ -157,7 +157,7 @@ def read(model_dir: str) -> DataRecord | None:
 
 
 def _from_json(content: str) -> DataRecord:
-    return fields.from_dict(DataRecord, fields.parse_json(content, "record"), "record")
+    return validation.from_dict(DataRecord, validation.parse_json(content, "record"), "record")
 
 
 def _path(model_dir: str) -> str:

@@ -9,38 +9,39 @@ from collections.abc import Iterable, Iterator
 import tensorflow as tf
 from absl import logging
 
-from txl_tf import kinds, visible_log
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import POLICIES, Config, EvalConfig
+from txl_tf import visible_log
+from txl_tf.configs import layer_specs
+from txl_tf.configs.run import POLICIES, Config, EvalConfig
 from txl_tf.data import outputs, prefetch
 from txl_tf.data.batches import Batch
-from txl_tf.inference.evaluate import Evaluation
+from txl_tf.inference.evaluation import Evaluation
 from txl_tf.memory_estimate import memory_estimate
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.ops.ids import check_ids
+from txl_tf.ops.token_ids import check_ids
 from txl_tf.progress import Progress
 from txl_tf.training import (
     data_record,
     devices,
+    initialization,
+    interruption,
     lock,
-    preemption,
-    profile,
+    profiler,
     resume,
     samples,
     signals,
-    warm_start,
 )
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.distribution import Distribution
 from txl_tf.training.loss_scale import LossScale
 from txl_tf.training.memory_use import check_memory, check_validation_memory
 from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.profile import Profile
+from txl_tf.training.profiler import Profile
+from txl_tf.training.reporter import Watch
 from txl_tf.training.run_data import RunData
 from txl_tf.training.step import Metrics, make_train_loop, make_train_step
 from txl_tf.training.stride import stride
 from txl_tf.training.validation import Validator
-from txl_tf.training.watch import Watch
 
 EARLY_STOP = "early stop"
 
@@ -94,8 +95,8 @@ def train(
       new_data: whether a run goes on with another text than it was begun with, or with other
         settings of validation: the position and the memory, or the best validation, start anew.
       profile_steps: the first and the last of those that are traced for TensorBoard.
-      preemption_notice: in `preemption.NOTICES`: whom each worker asks whether its machine will be
-        taken away.
+      preemption_notice: in `interruption.NOTICES`: whom each worker asks whether its machine will
+        be taken away.
 
     Raises:
       ValueError: config, data and model_dir do not fit, the machine has too little memory,
@@ -104,21 +105,21 @@ def train(
     distribution = distribution or devices.make("one_device")
     distribution.check_rows(config.train.batch_size, config.train.accumulate_steps)
     model_dir = outputs.place("model_dir", model_dir, filled=True)
-    profile.check(profile_steps, config.train.train_steps)
+    profiler.check(profile_steps, config.train.train_steps)
     samples.check(config)
     check_memory(config, distribution.num_replicas)
-    preemption.check(preemption_notice)
+    interruption.check(preemption_notice)
     data = RunData(config, data_dir, distribution)
     if data.valid is not None:
         check_validation_memory(config)
     held = lock.sole_trainer(model_dir) if distribution.is_chief else contextlib.nullcontext()
-    with held, signals.StopRequest() as stop, preemption.noted(preemption_notice, stop):
+    with held, signals.StopRequest() as stop, interruption.noted(preemption_notice, stop):
         before = model_dirs.read_config(model_dir) if model_dirs.exists(model_dir) else None
         if before is not None:
             resume.check_goes_on(before, config, model_dir)
             data.check_vocabulary(model_dir)
         if init_from is not None and (before is None or not resume.has_state(model_dir)):
-            warm_start.check(init_from, config, data.tokenizer)
+            initialization.check(init_from, config, data.tokenizer)
         record = data_record.check(model_dir, data_record.of_run(config, data), new_data)
         run = _Run(config, data, model_dir, distribution, profile_steps)
         run.begin(init_from, before, record)
@@ -185,7 +186,7 @@ class _Run:
         memory = self._checkpoints.restore()
         done = int(self._optimizer.iterations.numpy())
         if init_from is not None and (memory is None or before is None and not done):
-            warm_start.take_weights(init_from, self._model)
+            initialization.take_weights(init_from, self._model)
             self._save()
         elif memory is not None:
             self._memory = self._distribution.deal_all(memory)
@@ -208,7 +209,7 @@ class _Run:
             self._config.model, self._config.train, self._model.count_params(), replicas
         )
         logging.info("memory estimate per replica: %s", estimate)
-        for note in kinds.notes(self._config.model):
+        for note in layer_specs.notes(self._config.model):
             logging.info(note)
 
     def go_on(self, stop: signals.StopRequest) -> Result:

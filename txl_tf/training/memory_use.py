@@ -6,7 +6,7 @@ import resource
 import keras
 import tensorflow as tf
 
-from txl_tf.config import POLICIES, Config
+from txl_tf.configs.run import POLICIES, Config
 from txl_tf.memory_estimate import (
     inference_estimate,
     least_parameters,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from txl_tf.config import TrainConfig
+from txl_tf.configs.run import TrainConfig
 from txl_tf.training import schedule
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from absl import logging
 
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config
+from txl_tf.configs.run import Config
 from txl_tf.training import schedule
 
 # Fields that only say how training goes on from here; all others decide what the run is.

@@ -1,6 +1,6 @@
 """What a run reads."""
 
-from txl_tf.config import Config
+from txl_tf.configs.run import Config
 from txl_tf.data import tokenizers
 from txl_tf.data.batches import Batches
 from txl_tf.training.distribution import Distribution

@@ -1,8 +1,8 @@
 """What the model of a run writes by now, to read along."""
 
-from txl_tf.config import Config
+from txl_tf.configs.run import Config
 from txl_tf.data.tokenizers.tokenizer import Tokenizer
-from txl_tf.inference.generate import Generator
+from txl_tf.inference.generation import Generator
 from txl_tf.models.transformer_xl import TransformerXL
 
 

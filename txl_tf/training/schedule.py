@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.config import TrainConfig
+from txl_tf.configs.run import TrainConfig
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from txl_tf.config import Config
+from txl_tf.configs.run import Config
 from txl_tf.data.batches import Batch
 from txl_tf.models.memory import Memory
 from txl_tf.ops.dropout import DropoutKey

@@ -1,6 +1,6 @@
 """How many steps the next call of the device makes."""
 
-from txl_tf.config import TrainConfig
+from txl_tf.configs.run import TrainConfig
 
 
 def stride(done: int, train: TrainConfig, profile_steps: tuple[int, int] | None) -> int:

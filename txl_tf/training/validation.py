@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.inference.evaluate import Evaluator
+from txl_tf.inference.evaluation import Evaluator
 from txl_tf.training.distribution import Distribution
 
 

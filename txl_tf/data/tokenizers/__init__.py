@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from txl_tf import fields
+from txl_tf.configs import validation
 from txl_tf.data import files
 from txl_tf.data.tokenizers.byte import ByteTokenizer
 from txl_tf.data.tokenizers.char import CharTokenizer
@@ -59,7 +59,7 @@ class Description:
     checksum: str | None = None
 
     def __post_init__(self) -> None:
-        fields.check_choice(self, "kind", tuple(TOKENIZERS))
+        validation.check_choice(self, "kind", tuple(TOKENIZERS))
 
     @classmethod
     def from_json(cls, content: str) -> "Description":
@@ -68,7 +68,7 @@ class Description:
         Raises:
           ValueError: it is no JSON object of this form.
         """
-        return fields.from_dict(cls, fields.parse_json(content, "tokenizer"), "tokenizer")
+        return validation.from_dict(cls, validation.parse_json(content, "tokenizer"), "tokenizer")
 
 
 def load(directory: str) -> Tokenizer:
@@ -85,7 +85,7 @@ def load(directory: str) -> Tokenizer:
     tokenizer_class = kind(described.kind)
     vocabulary = tokenizer_class.read_vocabulary(directory)
     try:
-        found = fields.from_dict(tokenizer_class, described.options, "options", **vocabulary)
+        found = validation.from_dict(tokenizer_class, described.options, "options", **vocabulary)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if described.checksum not in (None, found.checksum):

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from txl_tf.data import text, vocabulary, words
+from txl_tf.data import fast_word_split, text, vocabulary
 from txl_tf.data.tokenizers import counted, tokenizer
 
 _ODD_SHARE = 0.5  # of different words among all words
@@ -47,7 +47,7 @@ class WordTokenizer(counted.CountedTokenizer):
         return text.WHITE_SPACES[self.white_space]
 
     def check_symbol(self, symbol: str) -> None:
-        if not symbol.isalnum() and words.LISTED[self.white_space](symbol) != [symbol]:
+        if not symbol.isalnum() and fast_word_split.LISTED[self.white_space](symbol) != [symbol]:
             raise ValueError(
                 f"vocabulary must hold words without white space, got {symbol!r} "
                 f"for white_space {self.white_space!r}"
@@ -68,12 +68,12 @@ class WordTokenizer(counted.CountedTokenizer):
         )
 
     def count(self, content: str) -> dict[str, int]:
-        found = words.split(content, self.white_space)
+        found = fast_word_split.split(content, self.white_space)
         return dict(zip(found.symbols, found.counts.tolist(), strict=True))
 
     def _encoding(self, content: str, *, starts_line: bool, complete: bool) -> tokenizer.Encoding:
         content = self.ended(content, starts_line, complete)
-        found = words.split(self._marked(content, starts_line), self.white_space)
+        found = fast_word_split.split(self._marked(content, starts_line), self.white_space)
         ids = np.array([self.vocabulary.ids.get(symbol, -1) for symbol in found.symbols], np.int32)
         unknown = ids < 0
         if self.unknown == "error" and unknown.any():

@@ -1,0 +1,28 @@
+"""Attention to the best matches alone."""
+
+import keras
+
+from txl_tf.attention.dense import DenseAttention
+from txl_tf.ops import top_k
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class TopKAttention(DenseAttention):
+    """Explicit Sparse Transformer (arXiv 1912.11637): each query keeps its k highest scores.
+
+    Scores are whole, positions and mask included, and compared in float32; those tied with the k-th
+    stay. All of them have to be computed, so that it costs what dense attention does, and sorting:
+    for less, choose within a window, `local(window=..., k=...)`.
+
+    Args:
+      k: how many keys count, at least 1; all where fewer are visible.
+    """
+
+    OPTIONS = ("k",)
+
+    def __init__(self, *, k, **kwargs):
+        super().__init__(**kwargs)
+        self.k = k
+
+    def select(self, scores):
+        return top_k.highest(scores, self.k)

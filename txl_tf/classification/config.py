@@ -1,0 +1,138 @@
+"""What the training of a classifier is made of, and the JSON that keeps it."""
+
+import dataclasses
+import json
+
+from txl_tf.configs import layer_specs, validation
+from txl_tf.configs.encoder_config import EncoderConfig
+from txl_tf.configs.run import TrainConfig, TransformerXLConfig
+from txl_tf.configs.validation import LONGEST, check_between, check_choice
+from txl_tf.models import backbones
+from txl_tf.models.sequence_classifier import check_pooling
+
+KEEP = ("first", "last")
+GLOBAL_TOKENS = ("none", "first")
+TOKENIZERS = ("byte", "char", "word")
+# Fields of TrainConfig that mean nothing here.
+_UNUSED = (
+    "accumulate_steps",
+    "rematerialize",
+    "steps_per_loop",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "eval_batches",
+    "sample_length",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """How a text becomes what the model reads, and the model's states one vector.
+
+    Attributes:
+      tokenizer: "byte", "char" or "word"; the vocabulary is that of the training texts.
+      max_symbols: most symbols of a vocabulary of characters or words; None is no limit.
+      max_tokens: of a longer text only so many tokens are read.
+      keep: which end of a longer text that is, "first" or "last".
+      pooling: "mean" or "max" over the tokens, the state of the "first" or of the "last".
+      global_tokens: whether the "first" token sees all and is seen by all, or "none" does: for
+        kinds of attention that know such.
+    """
+
+    tokenizer: str = "byte"
+    max_symbols: int | None = None
+    max_tokens: int = 4096
+    keep: str = "first"
+    pooling: str = "mean"
+    global_tokens: str = "none"
+
+    def __post_init__(self) -> None:
+        validation.check_types(self)
+        check_choice(self, "tokenizer", TOKENIZERS)
+        check_between(self, 1, LONGEST, "max_symbols", "max_tokens")
+        check_choice(self, "keep", KEEP)
+        check_choice(self, "global_tokens", GLOBAL_TOKENS)
+        if self.tokenizer == "byte" and self.max_symbols is not None:
+            raise ValueError(f"max_symbols must be none for tokenizer byte, got {self.max_symbols}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierConfig:
+    """A classifier and its training; written as `config.json` beside its weights.
+
+    Attributes:
+      model: of the backbone.
+      text: how texts are read.
+      train: how the model is trained; `segment_len` is what a causal backbone reads at once.
+      labels: by number; those of the training texts.
+    """
+
+    model: EncoderConfig | TransformerXLConfig
+    text: TextConfig = dataclasses.field(default_factory=TextConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_pooling(self.text.pooling, self.model.is_causal)
+        if self.model.is_causal and self.text.global_tokens != "none":
+            raise ValueError(
+                f"global_tokens must be none for a causal backbone, got {self.text.global_tokens!r}"
+            )
+        if self.text.global_tokens != "none":
+            layer_specs.check_global_tokens(self.model)
+        usual = TrainConfig()
+        for name in _UNUSED:
+            value = getattr(self.train, name)
+            if value != getattr(usual, name):
+                raise ValueError(f"{name} must be left out for a classifier, got {value!r}")
+        if self.train.precision == "float16":
+            raise ValueError("precision must be float32 or bfloat16 for a classifier, got float16")
+
+    @property
+    def segment_len(self) -> int | None:
+        """Tokens that the backbone reads at once; None is all of a text."""
+        return self.train.segment_len if self.model.is_causal else None
+
+    def to_json(self) -> str:
+        """Indented JSON with every field, and the kind of the backbone."""
+        tree = {"backbone": backbones.name_of(self.model)} | dataclasses.asdict(self)
+        return json.dumps(tree, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, content: str) -> "ClassifierConfig":
+        """Reads `to_json`'s text.
+
+        Raises:
+          ValueError: the text is no JSON object of this form, or a value breaks a rule.
+        """
+        tree = validation.parse_json(content, "config")
+        name = "config of a classifier"
+        names = [*validation.types_of(cls), "backbone"]
+        validation.check_names(name, tree, dict.fromkeys(names))
+        if missing := [name for name in names if name not in tree]:
+            raise ValueError(f"{name} must have {missing[0]}, got none")
+        backbone, model = tree.pop("backbone"), tree.pop("model")
+        if not isinstance(backbone, str) or backbone not in backbones.BACKBONES:
+            choices = ", ".join(backbones.BACKBONES)
+            raise ValueError(f"backbone must be one of {choices}, got {validation.shown(backbone)}")
+        config = validation.from_dict(backbones.BACKBONES[backbone].CONFIG, model, "model")
+        return validation.from_dict(cls, tree, name, model=config)
+
+
+def start(backbone: str) -> ClassifierConfig:
+    """A small config to start from: minutes on a CPU. `backbone` is in `backbones.BACKBONES`."""
+    sizes = dict(vocab_size=256, num_layers=2, d_model=64, num_heads=4, head_dim=16, d_inner=256)
+    lengths = dict(attention=("local(window=32)",), dropout=0.1)
+    more = {"encoder": {}, "causal": dict(mem_len=32)}[backbone]
+    return ClassifierConfig(
+        model=backbones.BACKBONES[backbone].CONFIG(**sizes, **lengths, **more),
+        train=TrainConfig(
+            batch_size=16,
+            segment_len=512,
+            train_steps=1000,
+            learning_rate=2e-3,
+            warmup_steps=50,
+            log_every=20,
+            eval_every=100,
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Configurations and what is valid in them: no TensorFlow."""

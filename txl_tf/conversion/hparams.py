@@ -1,0 +1,100 @@
+"""Flags of the originals, by their names there: read from JSON, and told of a config of ours."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from txl_tf.configs import validation
+from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.data import files
+
+# What a JSON file may say about a model, and what it must be; all else in it is not about that.
+FLAGS: dict[str, Any] = dict(
+    n_token=int,
+    n_layer=int,
+    d_model=int,
+    n_head=int,
+    d_head=int,
+    d_inner=int,
+    d_embed=int,
+    cutoffs=list,
+    div_val=int,
+    tie_weight=bool,
+    tie_projs=list,
+    untie_r=bool,
+    proj_same_dim=bool,
+    attn_type=int,
+    pre_lnorm=bool,
+    tgt_len=int,
+    ext_len=int,
+    mem_len=int,
+    clamp_len=int,
+    same_length=bool,
+    dropout=float,
+    dropatt=float,
+    layer_norm_epsilon=float,
+    init_std=float,
+    proj_init_std=float,
+)
+_SYNONYMS = {"vocab_size": "n_token", "tie_word_embeddings": "tie_weight"}
+
+
+def read(path: str) -> dict[str, Any]:
+    """The flags in a JSON file: an object with them, or one that has them under "hparams".
+
+    Raises:
+      ValueError: the file is no such JSON, or a flag is of the wrong kind; names both.
+    """
+    tree = validation.parse_json(files.read_text(path), path)
+    if not isinstance(tree, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(tree).__name__}")
+    if isinstance(tree.get("hparams"), dict):
+        tree = tree["hparams"]
+    found = known(tree, path)
+    if not found:
+        raise ValueError(f"{path} must tell n_layer, mem_len or another flag of the original")
+    return found
+
+
+def known(tree: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """Those of `tree` that are flags of a model, under one name each; null is not given."""
+    found = {}
+    for name, value in tree.items():
+        name = _SYNONYMS.get(name, name)
+        if name not in FLAGS or value is None:
+            continue
+        kind = FLAGS[name]
+        fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+        if not fits or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"{owner}: {name} must be of type {kind.__name__}, got {value!r}")
+        found[name] = value
+    return found
+
+
+def of(config: TransformerXLConfig) -> dict[str, Any]:
+    """The flags that make `config`; `config_from_hparams` of a format is the way back."""
+    last = len(config.tie_projections) - 1
+    ties = [config.tie_projections[min(i, last)] for i in range(len(config.cutoffs) + 1)]
+    return dict(
+        n_token=config.vocab_size,
+        n_layer=config.num_layers,
+        d_model=config.d_model,
+        n_head=config.num_heads,
+        d_head=config.head_dim,
+        d_inner=config.d_inner,
+        d_embed=config.embed_dim,
+        cutoffs=list(config.cutoffs),
+        div_val=config.div_val,
+        tie_weight=config.tie_embeddings,
+        tie_projs=ties if config.cutoffs else [config.tie_output_projection],
+        untie_r=config.untie_biases,
+        proj_same_dim=config.project_same_dim,
+        pre_lnorm=config.pre_norm,
+        mem_len=config.mem_len,
+        clamp_len=config.clamp_len or -1,
+        same_length=config.attention_span is not None,
+        dropout=config.dropout,
+        dropatt=config.attention_dropout,
+        layer_norm_epsilon=config.layer_norm_epsilon,
+        init_std=config.init_std,
+        proj_init_std=config.proj_init_std,
+    )

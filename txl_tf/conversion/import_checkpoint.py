@@ -1,0 +1,159 @@
+"""From another implementation's checkpoint to a model_dir: all of it, or nothing."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from txl_tf import model_dir as model_dirs
+from txl_tf.configs.run import Config, TrainConfig
+from txl_tf.conversion import original_layout, shape_checks, shape_inference, tensors, verification
+from txl_tf.conversion.formats import FORMATS, Format
+from txl_tf.data import outputs, tokenizers, vocabulary
+from txl_tf.models.transformer_xl import TransformerXL
+
+
+@dataclasses.dataclass(frozen=True)
+class Imported:
+    """What became of a checkpoint.
+
+    Attributes:
+      parameters: elements assigned.
+      step: optimizer steps behind them.
+      told: the flags that the checkpoint itself holds.
+      nats: of an arbitrary short text; tells that numbers are finite, no more.
+      differences: of outputs from those of `verify_io`, the largest of each kind.
+    """
+
+    parameters: int
+    step: int
+    told: tuple[str, ...]
+    nats: float
+    differences: dict[str, float]
+
+
+def import_checkpoint(
+    format_name: str,
+    checkpoint: str,
+    model_dir: str,
+    *,
+    given: Mapping[str, Any],
+    base: Config | None = None,
+    adjust: Callable[[Config], Config] = lambda config: config,
+    tokenizer: tokenizers.Tokenizer | None = None,
+    verify_io: str | None = None,
+    tolerance: float = 3e-5,
+) -> Imported:
+    """Writes a model_dir with the weights of a checkpoint.
+
+    Args:
+      format_name: a name in FORMATS.
+      checkpoint: the files, as that format's `read` takes them.
+      model_dir: a folder that is not there yet, or empty.
+      given: flags of the original that shapes do not tell; those that they tell must agree.
+      base: where settings of data, training and evaluation come from.
+      adjust: last changes to the config.
+      tokenizer: of the text it was trained on; None is one for ids written as numbers.
+      verify_io: an .npz file of outputs that the model must give; see `verification.compare`.
+      tolerance: for them.
+
+    Raises:
+      ValueError: something does not fit; names it. Then nothing is written.
+    """
+    with outputs.held("model_dir", model_dir) as output:
+        source_format = FORMATS[format_name]
+        source = source_format.read(checkpoint)
+        logging.info("%s: %d tensors, step %d", checkpoint, len(source.tensors), source.step)
+        tensors.check_numbers(source.tensors)
+        config = adjust(_config(source_format, source, given, base))
+        tokenizer = tokenizer or numbers(config.model.vocab_size)
+        _check_vocabulary(config, tokenizer)
+        model = TransformerXL(config.model)
+        total = _assign(source_format, source, given, model)
+        nats = verification.smoke(model)
+        differences = verification.compare(model, verify_io) if verify_io else {}
+        verification.check(differences, tolerance)
+        with output.filled() as draft:
+            model_dirs.describe(draft, config, tokenizer)
+            model_dirs.save_weights(draft, model, source.step)
+    return Imported(total, source.step, tuple(sorted(source.hparams)), nats, differences)
+
+
+def _check_vocabulary(config: Config, tokenizer: tokenizers.Tokenizer) -> None:
+    if tokenizer.vocab_size != config.model.vocab_size:
+        raise ValueError(
+            f"vocab must have {config.model.vocab_size} symbols, as the embedding has rows, "
+            f"got {tokenizer.vocab_size}"
+        )
+
+
+def numbers(vocab_size: int) -> tokenizers.Tokenizer:
+    """Stands in where the vocabulary is not known: its text is token ids, as in "17 4 9"."""
+    return tokenizers.WordTokenizer(
+        vocabulary=vocabulary.Vocabulary(map(str, range(vocab_size))),
+        end_of_line="none",
+        unknown="error",
+    )
+
+
+def _config(
+    source_format: Format, source: tensors.Source, given: Mapping[str, Any], base: Config | None
+) -> Config:
+    given = {**source.hparams, **given}
+    found = source_format.renamed(source.tensors, given)
+    shapes = {name: tensor.value.shape for name, tensor in found.items()}
+    shape_checks.check(shapes, given, _labels(source_format, found))
+    flags = shape_inference.hparams(shapes, given)
+    model = source_format.config_from_hparams(flags)
+    deviations = {n: flags[n] for n in ("init_std", "proj_init_std") if n in flags}
+    model = dataclasses.replace(model, **deviations)
+    if base is None:
+        train = {"segment_len": flags["tgt_len"]} if "tgt_len" in flags else {}
+        return Config(model=model, train=TrainConfig(**train))
+    return dataclasses.replace(base, model=model)
+
+
+def _labels(source_format: Format, found: Mapping[str, tensors.Tensor]) -> Callable[[str], str]:
+    """What messages call a parameter: its name in the checkpoint, and that of the original."""
+
+    def label(name: str) -> str:
+        sources = found[name].sources[:2] if name in found else (source_format.source_name(name),)
+        theirs = " + ".join(sources)
+        return theirs if theirs.endswith(name) else f"{theirs} ({name})"
+
+    return label
+
+
+def _assign(
+    source_format: Format, source: tensors.Source, given: Mapping[str, Any], model: TransformerXL
+) -> int:
+    """Assigns everything, logs what went where, and counts the elements twice."""
+    found = source_format.renamed(source.tensors, {**source.hparams, **given})
+    label = _labels(source_format, found)
+    total = original_layout.assign(model, {name: t.value for name, t in found.items()}, label)
+    parameters = original_layout.parameters(model)
+    moves = [
+        (
+            tensor.sources,
+            source.tensors[tensor.sources[0]].shape,
+            tuple(weight.path.partition("/")[2] for weight in parameters[name].weights),
+        )
+        for name, tensor in found.items()
+    ]
+    for line in tensors.groups(moves):
+        logging.info("%s", line)
+    used = {name for tensor in found.values() for name in tensor.sources}
+    rest = sorted({re.sub(r"\d+", "*", name) for name in source.tensors.keys() - used})
+    if rest:
+        logging.info("tied to others, the identity, or computed: %s", ", ".join(rest))
+    there = sum(source.tensors[name].size for name in used)
+    here = sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
+    if not there == total == here:
+        raise ValueError(
+            f"elements must be as many as assigned, {total}, got {there} in the checkpoint and "
+            f"{here} in the model"
+        )
+    return total

@@ -1,0 +1,131 @@
+"""Checkpoints of the original TensorFlow code (V1 or V2 files)."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.conversion import hparams as flags
+from txl_tf.conversion import original_layout, tensors
+from txl_tf.data import files
+
+_SCOPE = "transformer/"
+_SLOTS = ("/Adam", "/Adam_1")  # of the optimizer
+
+
+def config_from_hparams(hparams: Mapping[str, Any]) -> TransformerXLConfig:
+    """The architecture that the original builds from its flags, by the names it gives them.
+
+    Its LayerNorm has epsilon 1e-12, its initial memory is of zeros that take attention mass, and
+    its `same_length` lets a query see mem_len + 1 keys.
+    """
+    return original_layout.config_from_hparams(
+        hparams,
+        span=hparams["mem_len"] + 1,
+        untie_biases=hparams["untie_r"],
+        project_same_dim=hparams.get("proj_same_dim", True),
+        layer_norm_epsilon=1e-12,
+        attend_to_initial_zeros=True,
+    )
+
+
+def read(checkpoint: str) -> tensors.Source:
+    """Reads a checkpoint: the prefix of its files, or a folder with a file "checkpoint".
+
+    Raises:
+      ValueError: there is no such checkpoint, it is cut, or it holds no Transformer-XL.
+    """
+    files.check_plain("checkpoint", checkpoint)
+    prefix = checkpoint
+    if files.is_folder(checkpoint):
+        prefix = tf.train.latest_checkpoint(checkpoint)
+        if prefix is None:
+            raise ValueError(f"checkpoint must hold a file named checkpoint, got {checkpoint}")
+    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", prefix)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        found = {
+            name: reader.get_tensor(name)
+            for name in sorted(reader.get_variable_to_shape_map())
+            if name.startswith(_SCOPE) and not name.endswith(_SLOTS)
+        }
+        counted = reader.has_tensor("global_step")
+        step = int(reader.get_tensor("global_step")) if counted else 0
+    except (ValueError, RuntimeError, IndexError, tf.errors.OpError) as error:
+        raise ValueError(f"checkpoint must be readable, got {prefix}: {error}") from error
+    if not found:
+        raise ValueError(f"checkpoint must hold variables under {_SCOPE}, got none in {prefix}")
+    return tensors.Source(found, step)
+
+
+def read_parameters(checkpoint: str) -> dict[str, np.ndarray]:
+    """The model's parameters in a checkpoint, without the optimizer's, under the original's names.
+
+    Raises:
+      ValueError: see `read`.
+    """
+    found = renamed(read(checkpoint).tensors, {})
+    return {name: tensor.value for name, tensor in found.items()}
+
+
+def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[str, tensors.Tensor]:
+    """The variables under the names of `original.parameters`."""
+    del given  # every name tells what it is
+    return {name.removeprefix(_SCOPE): tensor for name, tensor in tensors.own(state).items()}
+
+
+def source_name(name: str) -> str:
+    """What a parameter is called in a checkpoint."""
+    return _SCOPE + name
+
+
+def load_weights(model, checkpoint: str) -> int:
+    """Assigns a checkpoint to `model`; returns the number of elements. See `original.assign`."""
+    return original_layout.assign(model, read_parameters(checkpoint), source_name)
+
+
+def cannot_say(config: TransformerXLConfig) -> list[str]:
+    """What the original has no way to be, so that `config` cannot be exported."""
+    wrong = []
+    if config.pre_norm:
+        wrong.append("pre_norm")
+    if not config.tie_embeddings:
+        wrong.append("tie_embeddings off")
+    if not config.tie_output_projection:
+        wrong.append("tie_output_projection off")
+    return wrong
+
+
+def does_otherwise(config: TransformerXLConfig) -> list[str]:
+    """Where the original computes something else with these weights."""
+    lines = []
+    if config.layer_norm_epsilon != 1e-12:
+        lines.append(f"layer_norm_epsilon is 1e-12 there, here {config.layer_norm_epsilon:g}")
+    if config.attention_span not in (None, config.mem_len + 1):
+        lines.append(f"same_length sees mem_len + 1 keys there, here {config.attention_span}")
+    if not config.attend_to_initial_zeros:
+        lines.append("a fresh memory's zeros take attention mass there, here they do not")
+    return lines
+
+
+def write(folder: str, values: Mapping[str, np.ndarray], config: TransformerXLConfig, step: int):
+    """Writes a V2 checkpoint as the original's Saver does, and config.json with its flags."""
+    name = f"model.ckpt-{step}"
+    variables: dict[str, Any] = {source_name(n): value for n, value in values.items()}
+    variables["global_step"] = np.int64(step)
+    names = sorted(variables)
+    tf.raw_ops.SaveV2(
+        prefix=os.path.join(folder, name),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[variables[n] for n in names],
+    )
+    state = f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
+    files.write_bytes(os.path.join(folder, "checkpoint"), state.encode())
+    text = json.dumps({"hparams": flags.of(config)}, indent=1) + "\n"
+    files.write_bytes(os.path.join(folder, "config.json"), text.encode())

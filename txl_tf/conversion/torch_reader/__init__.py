@@ -1,0 +1,1 @@
+"""Reads PyTorch files without PyTorch, and without running what is in them."""

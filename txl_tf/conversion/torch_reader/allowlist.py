@@ -1,0 +1,213 @@
+"""What a pickle may name, and what each name gives: plain values and inert records, nothing else.
+
+A name in a pickle never becomes the class or function that it means. It stays a `Name`; "calling"
+one looks its path up in `CALLS`, or makes a `Record` where `RECORDS` or `RECORD_MODULES` list it.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from txl_tf.conversion.torch_reader import storages
+from txl_tf.conversion.torch_reader.errors import Refusal, shown
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Name:
+    """A class or function that a pickle names, by its path only."""
+
+    path: str
+
+
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
+class Record:
+    """An object as data.
+
+    Attributes:
+      path: of its class, such as "vocabulary.Vocab".
+      args: what it was to be made of.
+      state: what was to be set in it: most often its `__dict__`.
+    """
+
+    path: str
+    args: tuple[Any, ...] = ()
+    state: Any = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The attributes; empty where the state is no `__dict__`."""
+        return self.state if isinstance(self.state, dict) else {}
+
+
+RECORDS = frozenset(
+    {
+        "__main__.Corpus",
+        "__main__.Vocab",
+        "argparse.Namespace",
+        "data_utils.Corpus",
+        "numpy.dtype",
+        "re._compile",
+        "tokenizers.AddedToken",
+        "torch.nn.parameter.Parameter",
+        "torch.nn.parameter.ParameterList",
+        "vocabulary.OpenAIVocab",
+        "vocabulary.Vocab",
+    }
+)
+RECORD_MODULES = (  # with all modules below them
+    "mem_transformer",
+    "proj_adaptive_softmax",
+    "pytorch_pretrained_bert",
+    "pytorch_transformers",
+    "sacremoses",
+    "torch.nn.modules",
+    "torch.nn.parallel",
+    "transformers",
+    "utils",
+)
+_WORDS = ("bool", "dict", "float", "int", "list", "long", "object", "set", "str", "unicode")
+_BUILTINS = {f"{m}.{n}" for m in ("builtins", "__builtin__") for n in _WORDS}
+_DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64", "uint8")
+NAMES = _BUILTINS | {"numpy.ndarray"} | {f"torch.{dtype}" for dtype in (*_DTYPES, "bool")}
+
+
+def is_record(path: str) -> bool:
+    """Whether an object of this class is read as a `Record`."""
+    module = path.rpartition(".")[0]
+    return path in RECORDS or any(f"{module}.".startswith(f"{m}.") for m in RECORD_MODULES)
+
+
+def find(module: str, name: str) -> Name:
+    """The name, where a pickle may hold it."""
+    path = f"{module}.{name}"
+    known = path in NAMES or path in CALLS or path in storages.KINDS or is_record(path)
+    if not known or "." in name:  # a dot in a name reaches into what is named
+        raise Refusal(f"must hold tensors and plain data only, got {shown(path)}")
+    return Name(path)
+
+
+def call(function: Any, args: Any) -> Any:
+    """What an allowed name gives for arguments."""
+    if not isinstance(function, Name) or not isinstance(args, tuple):
+        raise Refusal(f"must call allowed names only, got a call of {type(function).__name__}")
+    if function.path in CALLS:
+        return CALLS[function.path](*args)
+    if not is_record(function.path):
+        raise Refusal(f"must hold {function.path} as a name only, got a call of it")
+    return Record(function.path, args)
+
+
+def key(value: Any) -> Any:
+    """A key of a dict or set. Others may nest without end, and their hash is taken in C."""
+    if type(value) not in (str, int, float, bool, bytes, type(None)):
+        raise Refusal(f"must have text or numbers as keys, got {type(value).__name__}")
+    return value
+
+
+def pairs(items: list[Any]) -> dict[Any, Any]:
+    """The dict of [key, value, key, value, ...]."""
+    return dict(zip(map(key, items[0::2]), items[1::2], strict=True))
+
+
+def array(record: Record) -> np.ndarray:
+    """The array of a record of "numpy.ndarray".
+
+    Raises:
+      ValueError: it holds no numbers, or fewer or more than its shape says.
+    """
+    try:
+        _, shape, dtype, by_column, data = record.state
+        flat = np.frombuffer(_raw(data), _numpy_dtype(dtype))
+        return flat.reshape(shape, order="F" if by_column else "C")
+    except Refusal:
+        raise
+    except Exception as error:  # of whatever kind: the parts may be anything
+        raise Refusal(
+            f"must hold whole arrays of numbers, got damage: {shown(str(error))}"
+        ) from error
+
+
+def _raw(data: Any) -> bytes:
+    """Bytes; a Python-2 string that happened to be UTF-8 is one again."""
+    return data.encode("utf-8") if isinstance(data, str) else data
+
+
+def _numpy_dtype(record: Record) -> np.dtype:
+    code = record.args[0]
+    order = record.state[1] if record.state else "="
+    if not re.fullmatch(r"[biuf][1248]", code) or order not in ("<", ">", "|", "="):
+        raise Refusal(f"must hold arrays of numbers, got dtype {shown(str(code))}")
+    return np.dtype(order.replace("|", "=") + code)
+
+
+def _mapping(*args: Any) -> dict[Any, Any]:
+    """OrderedDict and Counter: of nothing, of a dict, or of pairs."""
+    if not args:
+        return {}
+    (items,) = args
+    return dict(items) if isinstance(items, dict) else {key(k): value for k, value in items}
+
+
+def _default_dict(*args: Any) -> dict[Any, Any]:
+    return _mapping(*args[1:])
+
+
+def _set(items: Any = ()) -> set[Any]:
+    return set(map(key, items))
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    """How Python 3 writes bytes in an old protocol."""
+    if encoding not in ("latin1", "latin-1"):
+        raise Refusal(f"must encode bytes in latin1, got {shown(str(encoding))}")
+    return text.encode("latin-1")
+
+
+def _reconstructor(name: Any, base: Any, state: Any) -> Any:
+    """How protocols 0 and 1 make an object."""
+    if not isinstance(base, Name) or not base.path.endswith(".object") or state is not None:
+        raise Refusal("must hold objects without a base of their own, got another")
+    return call(name, ())
+
+
+def _scalar(dtype: Record, data: Any) -> Any:
+    return np.frombuffer(_raw(data), _numpy_dtype(dtype))[0].item()
+
+
+def _ndarray(*_: Any) -> Record:
+    return Record("numpy.ndarray")
+
+
+def _tensor(storage: Any, offset: int, size: Any, stride: Any, *_: Any) -> Any:
+    if not isinstance(storage, storages.Storage):
+        raise Refusal(f"must make tensors of storages, got {type(storage).__name__}")
+    return storage.view(offset, size, stride)
+
+
+def _first(value: Any, *_: Any) -> Any:
+    return value
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "__builtin__.set": _set,
+    "_codecs.encode": _encode,
+    "builtins.set": _set,
+    "collections.Counter": _mapping,
+    "collections.OrderedDict": _mapping,
+    "collections.defaultdict": _default_dict,
+    "copy_reg._reconstructor": _reconstructor,
+    "copyreg._reconstructor": _reconstructor,
+    "numpy._core.multiarray._reconstruct": _ndarray,
+    "numpy._core.multiarray.scalar": _scalar,
+    "numpy.core.multiarray._reconstruct": _ndarray,
+    "numpy.core.multiarray.scalar": _scalar,
+    "torch.Size": _first,
+    "torch._utils._rebuild_parameter": _first,
+    "torch._utils._rebuild_parameter_with_state": _first,
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch.device": _first,
+}

@@ -1,0 +1,213 @@
+"""Pickles read as data.
+
+`Unpickler` builds numbers, text, lists, dicts and `pickle_names.Record`s. It runs nothing that a
+pickle names: see `pickle_names`.
+"""
+
+import pickle
+import struct
+from collections.abc import Callable
+from typing import IO, Any
+
+from txl_tf.conversion.torch_reader import allowlist, errors, seekable
+from txl_tf.conversion.torch_reader.allowlist import Record
+from txl_tf.conversion.torch_reader.errors import Refusal
+
+_ANY_LENGTH = 1 << 62
+_READ_AHEAD = 1 << 16  # more than this is asked of the file only if it is there
+
+
+def load(path: str, *, longest: int = _ANY_LENGTH) -> Any:
+    """What a pickle holds: plain values and `Record`s.
+
+    A string of Python 2 is the text that its bytes spell in UTF-8; bytes, where they spell none.
+
+    Args:
+      path: a file, local or remote.
+      longest: strings of more bytes are passed over, and read as empty.
+
+    Raises:
+      ValueError: it is damaged, or holds what is no plain data; names the file and the name.
+    """
+    with seekable.opened(path) as (file, size), errors.naming(path, "a pickle"):
+        return Unpickler(file, size, longest).load()
+
+
+class _Bounded:
+    """A file that is not asked for more than it has: to ask takes the memory first."""
+
+    def __init__(self, file: IO[bytes], size: int):
+        self.file, self.size = file, size
+
+    def readline(self) -> bytes:
+        line = self.file.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError("the end of a line is not there")
+        return line
+
+    def read(self, size: int) -> bytes:
+        if size > _READ_AHEAD and size > self.size - self.file.tell():
+            raise EOFError(f"{size} bytes of a string are not there")
+        return self.file.read(size)
+
+
+class Unpickler(pickle._Unpickler):
+    """The standard library's unpickler in Python, with each step replaced that acts.
+
+    Its C twin would call `__setstate__` and set attributes of whatever a pickle builds, and takes
+    the memory that a pickle claims. What is left as it is pushes plain values.
+
+    Args:
+      file: positioned at a pickle; stands after it when it is read.
+      size: bytes of the file.
+      longest: see `load`.
+    """
+
+    dispatch = dict(pickle._Unpickler.dispatch)
+
+    def __init__(self, file: IO[bytes], size: int, longest: int = _ANY_LENGTH):
+        super().__init__(_Bounded(file, size))
+        self._file, self._longest = file, longest
+
+    def find_class(self, module: str, name: str) -> Any:
+        return allowlist.find(module, name)
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise Refusal("must be a pickle of its own, got one with parts elsewhere")
+
+    def _decode_string(self, value: bytes) -> Any:
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return value
+
+
+_Step = Callable[[Any], None]
+
+
+def _step(*opcodes: bytes) -> Callable[[_Step], _Step]:
+    def register(step: _Step) -> _Step:
+        Unpickler.dispatch.update({opcode[0]: step for opcode in opcodes})
+        return step
+
+    return register
+
+
+@_step(pickle.EXT1, pickle.EXT2, pickle.EXT4, *(bytes([code]) for code in (0x96, 0x97, 0x98)))
+def _refuse(unpickler: Any) -> None:
+    raise Refusal("must hold tensors and plain data only, got a registered or outside object")
+
+
+@_step(pickle.REDUCE, pickle.NEWOBJ)
+def _call(unpickler: Any) -> None:
+    args = unpickler.stack.pop()
+    unpickler.stack[-1] = allowlist.call(unpickler.stack[-1], args)
+
+
+@_step(pickle.NEWOBJ_EX)
+def _call_with_keywords(unpickler: Any) -> None:
+    if unpickler.stack.pop() != {}:
+        raise Refusal("must make objects without keywords, got some")
+    _call(unpickler)
+
+
+@_step(pickle.INST)
+def _instance(unpickler: Any) -> None:
+    module, name = (unpickler.readline()[:-1].decode("ascii") for _ in range(2))
+    args = tuple(unpickler.pop_mark())
+    unpickler.append(allowlist.call(unpickler.find_class(module, name), args))
+
+
+@_step(pickle.OBJ)
+def _object(unpickler: Any) -> None:
+    name, *args = unpickler.pop_mark()
+    unpickler.append(allowlist.call(name, tuple(args)))
+
+
+@_step(pickle.BUILD)
+def _build(unpickler: Any) -> None:
+    state = unpickler.stack.pop()
+    target = unpickler.stack[-1]
+    if isinstance(target, dict):
+        return  # attributes of a dict, such as a state dict's versions
+    if not isinstance(target, Record) or target.state is not None:
+        raise Refusal(f"must set the state of objects once, got one for {type(target).__name__}")
+    has_slots = isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], dict)
+    target.state = state[0] if has_slots else state
+
+
+@_step(pickle.APPEND)
+def _append(unpickler: Any) -> None:
+    item = unpickler.stack.pop()
+    _target(unpickler, list).append(item)
+
+
+@_step(pickle.APPENDS)
+def _extend(unpickler: Any) -> None:
+    items = unpickler.pop_mark()
+    _target(unpickler, list).extend(items)
+
+
+@_step(pickle.SETITEM)
+def _set_item(unpickler: Any) -> None:
+    value = unpickler.stack.pop()
+    key = unpickler.stack.pop()
+    _target(unpickler, dict)[allowlist.key(key)] = value
+
+
+@_step(pickle.SETITEMS)
+def _set_items(unpickler: Any) -> None:
+    items = unpickler.pop_mark()
+    _target(unpickler, dict).update(allowlist.pairs(items))
+
+
+@_step(pickle.DICT)
+def _dict(unpickler: Any) -> None:
+    items = unpickler.pop_mark()  # first: it changes what `append` is
+    unpickler.append(allowlist.pairs(items))
+
+
+@_step(pickle.ADDITEMS)
+def _add_items(unpickler: Any) -> None:
+    items = unpickler.pop_mark()
+    _target(unpickler, set).update(map(allowlist.key, items))
+
+
+@_step(pickle.FROZENSET)
+def _frozen_set(unpickler: Any) -> None:
+    items = unpickler.pop_mark()
+    unpickler.append(frozenset(map(allowlist.key, items)))
+
+
+def _target(unpickler: Any, kind: type) -> Any:
+    target = unpickler.stack[-1]
+    if type(target) is not kind:
+        raise Refusal(f"must fill a {kind.__name__}, got a {type(target).__name__}")
+    return target
+
+
+def _string_step(layout: str, decode: Callable[[Any, bytes], Any]) -> _Step:
+    """A step for a string whose length comes first."""
+
+    def step(unpickler: Any) -> None:
+        (size,) = struct.unpack(layout, unpickler.read(struct.calcsize(layout)))
+        if size > unpickler._longest and not unpickler._unframer.current_frame:
+            unpickler._file.seek(size, 1)
+            size = 0
+        data = unpickler.read(size) if size else b""
+        if len(data) < size:
+            raise EOFError(f"{size - len(data)} bytes of a string are not there")
+        unpickler.append(decode(unpickler, data))
+
+    return step
+
+
+def _as_text(_: Any, data: bytes) -> str:
+    return str(data, "utf-8", "surrogatepass")
+
+
+_step(pickle.BINSTRING)(_string_step("<I", Unpickler._decode_string))
+_step(pickle.BINUNICODE)(_string_step("<I", _as_text))
+_step(pickle.BINUNICODE8)(_string_step("<Q", _as_text))
+_step(pickle.BINBYTES)(_string_step("<I", lambda _, data: data))
+_step(pickle.BINBYTES8)(_string_step("<Q", lambda _, data: data))

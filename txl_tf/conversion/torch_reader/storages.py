@@ -1,0 +1,130 @@
+"""The stretches of numbers in a PyTorch file, and the tensors that look into them."""
+
+import math
+import sys
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from txl_tf.conversion.torch_reader.errors import Refusal
+
+_CHUNK = 1 << 24
+BRAIN = "bfloat16"  # NumPy has none: the upper half of a float32
+
+
+class Kind(NamedTuple):
+    """The numbers of a storage: bytes of each in the file, and their type here."""
+
+    width: int
+    dtype: str
+
+
+_TYPES = {
+    "Double": Kind(8, "float64"),
+    "Float": Kind(4, "float32"),
+    "Half": Kind(2, "float16"),
+    "BFloat16": Kind(2, BRAIN),
+    "Long": Kind(8, "int64"),
+    "Int": Kind(4, "int32"),
+    "Short": Kind(2, "int16"),
+    "Char": Kind(1, "int8"),
+    "Byte": Kind(1, "uint8"),
+    "Bool": Kind(1, "bool"),
+}
+KINDS = {f"{m}.{n}Storage": k for m in ("torch", "torch.cuda") for n, k in _TYPES.items()}
+
+
+class Storage:
+    """Numbers that are read after the tensors that view them are made.
+
+    Attributes:
+      kind: of the numbers.
+      numel: how many there are.
+      array: [numel], to be filled; None where the numbers are not wanted.
+    """
+
+    def __init__(self, kind: Kind, numel: int, array: np.ndarray | None):
+        self.kind, self.numel, self.array = kind, numel, array
+
+    @classmethod
+    def empty(cls, kind: Kind, numel: int, *, wanted: bool) -> "Storage":
+        """A storage to fill. `numel` has to be checked against the file before."""
+        dtype = "float32" if kind.dtype == BRAIN else kind.dtype
+        return cls(kind, numel, np.empty(numel, dtype) if wanted else None)
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return self.numel * self.kind.width
+
+    def part(self, offset: int, numel: int) -> "Storage":
+        """A stretch of this storage."""
+        if not _is_count(offset) or not _is_count(numel) or offset + numel > self.numel:
+            raise Refusal(f"must view parts inside their storage of {self.numel} numbers")
+        array = None if self.array is None else self.array[offset : offset + numel]
+        return Storage(self.kind, numel, array)
+
+    def view(self, offset: int, size: Any, stride: Any) -> np.ndarray | None:
+        """A tensor of this storage; shares its numbers.
+
+        Args:
+          offset: of the first element.
+          size: elements along each axis.
+          stride: how many elements lie between two neighbours along each axis.
+
+        Raises:
+          Refusal: it does not lie in the storage.
+        """
+        if not isinstance(size, tuple) or not isinstance(stride, tuple) or len(size) != len(stride):
+            raise Refusal("must hold tensors of a size and a stride an axis, got others")
+        if not all(map(_is_count, (offset, *size, *stride))) or len(size) > 32:
+            raise Refusal("must hold tensors of sizes and strides of at least 0, got others")
+        count = math.prod(size)
+        last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+        if count > self.numel or (count and last >= self.numel):
+            raise Refusal(
+                f"must hold tensors inside their storages, got {_short(size)} at {_short(offset)} "
+                f"in a storage of {self.numel} numbers"
+            )
+        if self.array is None:
+            return None
+        if not count:
+            return np.empty(size, self.array.dtype)
+        width = self.array.itemsize
+        strides = [s * width if n > 1 else 0 for n, s in zip(size, stride, strict=True)]
+        return np.lib.stride_tricks.as_strided(self.array[offset:], size, strides)
+
+    def fill(self, file: IO[bytes], byte_order: str) -> None:
+        """Reads the numbers from where the file stands.
+
+        Raises:
+          Refusal: it ends before.
+        """
+        if self.array is None:
+            return
+        raw = self.array.view(np.uint8)[self.array.nbytes - self.size :]
+        for start in range(0, self.size, _CHUNK):
+            data = _read(file, min(_CHUNK, self.size - start))
+            raw[start : start + len(data)] = np.frombuffer(data, np.uint8)
+        if byte_order != sys.byteorder and self.kind.width > 1:
+            raw.view(f"u{self.kind.width}").byteswap(inplace=True)
+        if self.kind.dtype == BRAIN:
+            halves = raw.view(np.uint16)  # they fill the later half of the array
+            self.array.view(np.uint32)[:] = halves.astype(np.uint32) << np.uint32(16)
+        if self.kind.dtype == "bool":
+            np.minimum(raw, 1, out=raw)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62
+
+
+def _read(file: IO[bytes], size: int) -> bytes:
+    data = file.read(size)
+    if len(data) < size:
+        raise Refusal(f"must be whole, got {size - len(data)} bytes too few in a storage")
+    return data
+
+
+def _short(value: Any) -> str:
+    return str(value)[:100]

@@ -1,0 +1,1 @@
+"""TFLite files for devices, and their runtime, which needs no TensorFlow."""

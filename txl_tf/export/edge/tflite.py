@@ -1,0 +1,266 @@
+"""Converts a model for devices: NAME.tflite, and beside it NAME.assets with all that use needs.
+
+    NAME.tflite
+    NAME.assets/tokenizer.json, vocabulary     as in a model_dir
+    NAME.assets/model.json                     shapes, config, checksum, what was measured
+
+`edge` runs it.
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.configs.run import Config
+from txl_tf.data import files, outputs
+from txl_tf.data.tokenizers import Tokenizer
+from txl_tf.export.edge import (
+    agreement,
+    description,
+    flatbuffer,
+    native_output,
+    quantization,
+    runtime,
+)
+from txl_tf.export.edge.calibration import Sample
+from txl_tf.export.edge.signatures import EdgeGraph
+
+CALIBRATION_SEGMENTS = 64  # batches that int8 learns its ranges from
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a conversion came to.
+
+    Attributes:
+      path: of the .tflite file.
+      quantize: as given.
+      bytes: of that file.
+      ops: how often it uses each operator, over both signatures.
+      agreement: with the original model on held-out text; None where none was given.
+    """
+
+    path: str
+    quantize: str
+    bytes: int
+    ops: dict[str, int]
+    agreement: agreement.Agreement | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, the agreement's among the others."""
+        values = dataclasses.asdict(self)
+        measured = values.pop("agreement")
+        return values | (measured or {})
+
+
+def export_tflite(
+    model,
+    tokenizer: Tokenizer,
+    config: Config,
+    path: str,
+    *,
+    segment_len: int,
+    batch_size: int = 1,
+    quantize: str = "none",
+    calibration: Sample | None = None,
+    held_out: Sample | None = None,
+    progress: agreement.Progress | None = None,
+) -> Report:
+    """Writes the .tflite file and its folder, whole or not at all.
+
+    Args:
+      model: a TransformerXL that computes in float32; its lengths are those of the export.
+      tokenizer: the one it was trained with.
+      config: of the run, for model.json.
+      path: the file, NAME.tflite.
+      segment_len, batch_size: T and B, fixed in the file.
+      quantize: "none", "float16", "dynamic" or "int8"; see `quantization`.
+      calibration: text like that of use, which "int8" needs.
+      held_out: another text, on which the result is compared with `model`.
+      progress: called while it is compared.
+
+    Raises:
+      ValueError: a value breaks a rule, there is something at `path` already, or what was converted
+        does not run or gives NaN.
+    """
+    path = str(path)
+    _check(model, tokenizer, path, segment_len, batch_size)
+    if quantize not in quantization.QUANTIZATIONS:
+        choices = ", ".join(quantization.QUANTIZATIONS)
+        raise ValueError(f"quantize must be one of {choices}, got {quantize!r}")
+    if quantize == "int8" and (calibration is None or len(calibration.ids) < 2):
+        raise ValueError("calibration must be given for int8, at least 2 tokens of text, got none")
+    with outputs.held("output", path, check_new, any_name=True) as output:
+        graph = EdgeGraph(model, batch_size=batch_size, segment_len=segment_len)
+        signatures = graph.concrete()
+        data = _convert(graph, signatures, quantize, calibration)
+        ops = flatbuffer.count_ops(data)
+        if foreign := flatbuffer.not_built_in(ops):
+            raise ValueError(f"the model must consist of TFLite's own operators, got {foreign}")
+        with tempfile.TemporaryDirectory() as folder:
+            draft = os.path.join(folder, os.path.basename(path))
+            assets = runtime.assets_of(draft)
+            files.make_folder(assets)
+            files.write_bytes(draft, data)
+            tokenizer.save(assets)
+            config = dataclasses.replace(config, model=model.config)
+            about = _describe(graph, signatures, tokenizer, config, quantize, draft)
+            _write_description(assets, about)
+            with native_output.held_back():
+                converted = runtime.EdgeModel(draft)
+            _run_once(converted)
+            measured = None
+            if held_out is not None:
+                measured = agreement.measure(model, converted, held_out, progress)
+            report = Report(
+                path=path, quantize=quantize, bytes=len(data), ops=ops, agreement=measured
+            )
+            told = {name: value for name, value in report.to_dict().items() if name != "path"}
+            _write_description(assets, about | {"report": told})
+            _publish(draft, output)
+    return report
+
+
+def _check(model, tokenizer: Tokenizer, path: str, segment_len: int, batch_size: int) -> None:
+    """Refuses what cannot be exported."""
+    for name, value in (("segment_len", segment_len), ("batch_size", batch_size)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if not os.path.basename(path).removesuffix(runtime.SUFFIX) or not path.endswith(runtime.SUFFIX):
+        raise ValueError(f"output must be a file name that ends in {runtime.SUFFIX}, got {path}")
+    if model.compute_dtype != "float32":
+        raise ValueError(f"the model must compute in float32, got {model.compute_dtype}")
+    if model.config.mem_len < 1:
+        raise ValueError("mem_len must be at least 1 for a device, got 0")
+    if tokenizer.vocab_size != model.config.vocab_size:
+        raise ValueError(
+            f"tokenizer must have the model's {model.config.vocab_size} ids, "
+            f"got {tokenizer.vocab_size}"
+        )
+
+
+def _convert(
+    graph: EdgeGraph, signatures: dict[str, Any], quantize: str, calibration: Sample | None
+) -> bytes:
+    def examples():
+        return _examples(graph, signatures["step"], calibration.ids if calibration else [])
+
+    with tempfile.TemporaryDirectory() as folder, native_output.held_back():
+        tf.saved_model.save(graph, folder, signatures=signatures)
+        return quantization.convert(folder, list(signatures), quantize, examples)
+
+
+def _examples(graph: EdgeGraph, step, ids):
+    """Yields (signature, inputs) as the model meets them when it reads `ids` from the start on."""
+    state = {name: x.numpy() for name, x in graph.initial().items()}
+    batches = agreement.rows(ids, graph.batch_size, graph.segment_len)
+    for read, targets, lengths in itertools.islice(batches, CALIBRATION_SEGMENTS):
+        padding = [[0, 0], [0, graph.segment_len - read.shape[1]]]
+        inputs = dict(input_ids=np.pad(read, padding), lengths=lengths, **state)
+        yield "step", inputs
+        yield "score", inputs | {"targets": np.pad(targets, padding)}
+        results = step(**{name: tf.constant(x) for name, x in inputs.items()})
+        state = {name: results[name].numpy() for name in state}
+
+
+def _run_once(converted: runtime.EdgeModel) -> None:
+    """Calls each signature of the written file, on the id 0 in every place.
+
+    Raises:
+      ValueError: a score is NaN or infinite.
+    """
+    ids = np.zeros([converted.batch_size, converted.segment_len], np.int32)
+    state = converted.initial(converted.batch_size)
+    found = {"step": converted.step(ids, state)[0], "score": converted.nll(ids, ids, state)[0]}
+    for signature, values in found.items():
+        if not np.isfinite(values).all():
+            raise ValueError(f"signature {signature} must give finite scores, got NaN or infinity")
+
+
+def _describe(
+    graph: EdgeGraph,
+    signatures: dict[str, Any],
+    tokenizer: Tokenizer,
+    config: Config,
+    quantize: str,
+    draft: str,
+) -> dict[str, Any]:
+    """What model.json says, but for the report."""
+    with files.open_bytes(draft) as file:
+        sha256 = files.digest(file)
+    return {
+        "format": description.FORMAT,
+        "vocab_size": config.model.vocab_size,
+        "batch_size": graph.batch_size,
+        "segment_len": graph.segment_len,
+        "quantize": quantize,
+        "file": {
+            "bytes": files.size(draft),
+            "sha256": sha256,
+        },
+        "tokenizer": {
+            "kind": tokenizer.kind,
+            "options": tokenizer.options,
+            "checksum": tokenizer.checksum,
+        },
+        "signatures": {
+            name: {
+                "inputs": _tensors(function.structured_input_signature[1]),
+                "outputs": _tensors(function.structured_outputs),
+            }
+            for name, function in signatures.items()
+        },
+        "initial_state": _initial_state(graph),
+        "config": dataclasses.asdict(config),
+    }
+
+
+def _tensors(specs) -> dict[str, Any]:
+    return {
+        name: {"shape": spec.shape.as_list(), "dtype": spec.dtype.name}
+        for name, spec in sorted(specs.items())
+    }
+
+
+def _initial_state(graph: EdgeGraph) -> dict[str, Any]:
+    """Each tensor of a fresh state as one number, or [L, H, K] where slots are not zero."""
+    tensors = {name: x.numpy() for name, x in graph.initial().items()}
+    length = int(tensors.pop(description.LENGTH)[0])
+    slots = {name: x[0, :, :, 0].tolist() if x.any() else 0.0 for name, x in tensors.items()}
+    return slots | {description.LENGTH: length}
+
+
+def _write_description(assets: str, about: dict[str, Any]) -> None:
+    data = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
+    files.write_bytes(os.path.join(assets, description.FILE_NAME), data.encode("utf-8"))
+
+
+def check_new(name: str, path: str) -> None:
+    """Refuses to replace a model or its folder."""
+    for taken in filter(files.exists, (path, runtime.assets_of(path))):
+        raise ValueError(f"{name} must not exist yet, got {taken}")
+
+
+def _publish(finished: str, output: outputs.Output) -> None:
+    """Puts the finished files at their place; the .tflite file comes last."""
+    with outputs.draft(output.path) as folder:
+        draft = os.path.join(folder, os.path.basename(output.path))
+        files.make_folder(runtime.assets_of(draft))
+        for name in files.names(runtime.assets_of(finished)):
+            data = files.read_bytes(os.path.join(runtime.assets_of(finished), name))
+            files.write_bytes(os.path.join(runtime.assets_of(draft), name), data)
+        files.write_bytes(draft, files.read_bytes(finished))
+        output.check(output.name, output.path)
+        assets = runtime.assets_of(output.path)
+        files.rename(runtime.assets_of(draft), assets)
+        try:
+            files.rename(draft, output.path)
+        except BaseException:
+            files.remove_folder(assets)
+            raise

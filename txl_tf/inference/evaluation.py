@@ -1,0 +1,155 @@
+"""The loss of a model on a split: nats, perplexity, bits per byte and per character."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.data import prefetch
+from txl_tf.inference import decode_state as states
+from txl_tf.inference import metrics as sums
+from txl_tf.inference import reuse
+from txl_tf.inference.metrics import Totals
+from txl_tf.ops.token_ids import check_ids
+
+Progress = Callable[[int, int, Totals], None]  # (batches done, batches in all, so far)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What an evaluation found.
+
+    Attributes:
+      split: the name of the split.
+      targets: how many there are: all of its tokens but the first.
+      scored: how many of them were scored; all in the contiguous layout.
+      unknown: tokens of the split that stand for symbols outside the vocabulary.
+      nats: sum of their losses.
+      nats_per_token, perplexity: of a scored target in the mean.
+      bits_per_byte, bits_per_character, bits_unavailable: see `totals.bits`.
+    """
+
+    split: str
+    targets: int
+    scored: int
+    unknown: int
+    nats: float
+    nats_per_token: float
+    perplexity: float
+    bits_per_byte: float | None
+    bits_per_character: float | None
+    bits_unavailable: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return sums.plain(dataclasses.asdict(self))
+
+
+class Evaluator:
+    """Evaluates as often as asked; its step is traced once for a shape of batches.
+
+    Rows carry their memory from batch to batch; it is forgotten where a batch says that its rows
+    restart. Ids and targets are checked on the host, before the compiled step.
+
+    Args:
+      model: a TransformerXL; `with_lengths` gives it other lengths for evaluation.
+      segment_len: tokens of a row in most batches; only speed depends on it.
+      reset_memory_at_documents: whether a document sees nothing of the one before it.
+      state: what rows remember by, "kv" (keys and values) or "hidden".
+      jit: whether XLA compiles the step.
+    """
+
+    def __init__(
+        self,
+        model,
+        *,
+        segment_len: int = 128,
+        reset_memory_at_documents: bool = False,
+        state: str = "kv",
+        jit: bool = False,
+    ):
+        self._state = states.make(state, model, segment_len)
+        self._reset_at_documents = reset_memory_at_documents
+        self._step = tf.function(self._nll, jit_compile=jit, autograph=False)
+
+    def evaluate(
+        self, batches, *, max_batches: int | None = None, progress: Progress | None = None
+    ) -> Evaluation:
+        """Scores every target of `batches` (a data.batches.Batches), or of its first ones.
+
+        Raises:
+          ValueError: the data has a vocabulary of another size, an id or target lies outside it,
+            nothing was scored, or the machine has too little memory for so many rows.
+        """
+        batches.metadata.check_vocabulary(self._state.vocab_size)
+        self._state.check_memory(batches.batch_size, batch_size=batches.batch_size)
+        self._state.refresh()
+        totals = Totals()
+        steps = batches.steps_per_epoch
+        steps = steps if max_batches is None else min(steps, max_batches)
+        state: Any = None
+        with prefetch.prefetched(batches.arrays(epochs=1)) as read:
+            for done, batch in enumerate(itertools.islice(read, steps), start=1):
+                check_ids("ids", batch.ids, self._state.vocab_size)
+                check_ids("targets", batch.targets, self._state.vocab_size, ignored=-1)
+                if state is None or batch.restart:
+                    state = self._initial(len(batch.ids))
+                nll, state = self._read(batch, state)
+                totals.add(nll, batch.targets)
+                if progress is not None:
+                    progress(done, steps, totals)
+        return _report(totals, batches)
+
+    def _initial(self, num_rows):
+        return self._state.initial(num_rows)
+
+    def _read(self, batch, state):
+        """Nats of a batch's targets, [B, T], and the state after it."""
+        nll, state = self._step(*map(tf.constant, batch[:3]), state)
+        return nll.numpy(), state
+
+    def _nll(self, ids, targets, document_start, state):
+        starts = document_start if self._reset_at_documents else None
+        return self._state.nll(ids, targets, state, document_start=starts)
+
+
+def evaluate(
+    model,
+    batches,
+    *,
+    reset_memory_at_documents: bool = False,
+    max_batches: int | None = None,
+    state: str = "kv",
+    jit: bool = False,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Evaluates; see `Evaluator`. Later calls with the same settings compile nothing."""
+    evaluator = reuse.kept(
+        model,
+        (Evaluator, batches.segment_len, reset_memory_at_documents, state, jit),
+        lambda: Evaluator(
+            model,
+            segment_len=batches.segment_len,
+            reset_memory_at_documents=reset_memory_at_documents,
+            state=state,
+            jit=jit,
+        ),
+    )
+    return evaluator.evaluate(batches, max_batches=max_batches, progress=progress)
+
+
+def _report(totals: Totals, batches) -> Evaluation:
+    nats_per_token = totals.nats_per_token
+    size = batches.split_metadata.size
+    return Evaluation(
+        split=batches.split,
+        targets=batches.pairs,
+        scored=totals.scored,
+        unknown=size.unknown,
+        nats=totals.nats,
+        nats_per_token=nats_per_token,
+        perplexity=sums.perplexity(nats_per_token),
+        **sums.bits(nats_per_token, size)._asdict(),
+    )

@@ -1,0 +1,139 @@
+"""Multi-head attention whose scores are of contents alone, and what all kinds of it share."""
+
+import keras
+
+from txl_tf.attention import ATTENTION
+from txl_tf.configs import specs
+from txl_tf.ops import heads
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class Attention(keras.layers.Layer):
+    """Projections around an attention core: queries of the segment, keys of memory and segment.
+
+    Keys, values and encodings come in projected, by `keys_values` and `encodings` of this layer, so
+    that what does not change from call to call need not be projected anew. Here scores are
+    q . k / sqrt(K): positions have to be in the inputs (arXiv 1706.03762). Subclasses let the
+    distances of queries and keys into the scores.
+
+    Shapes:
+      x: [B, T, D], the segment.
+      keys, values: [B, H, S, K], of memory and segment, S = M + T.
+      encodings: [H, R, K'], what `encodings` made of the distances, farthest first; what is farther
+        scores 0. None where distances have no part.
+      content_bias, position_bias: [H, K], only where a kind has such and does not own them.
+      normed: [B, T, D], what keys and values were made of, where that is not x.
+      returns [B, T, D]; the caller drops it and adds the residual.
+
+    Args:
+      d_model: D. num_heads: H. head_dim: K; H * K need not be D.
+      core: spec of the attention core, such as "dense".
+      own_biases: whether biases of scores are weights of this layer, not handed in by the caller.
+      num_positions: rows of learned tables of distances, where a kind has such.
+      attention_dropout: rate on attention weights.
+      site: the number of that place; see `ops.dropout`.
+      init_std: deviation of the initialiser of all weights.
+    """
+
+    # Where LayerNorm stands before: whether queries are made of its output, or, as in the original
+    # code's absolute kinds, of its input.
+    NORMS_QUERIES = False
+
+    def __init__(
+        self,
+        *,
+        d_model,
+        num_heads,
+        head_dim,
+        core="dense",
+        own_biases=True,
+        num_positions=None,
+        attention_dropout=0.0,
+        site=0,
+        init_std=0.02,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.core = core
+        self.own_biases = own_biases
+        self.num_positions = num_positions
+        self.attention_dropout = attention_dropout
+        self.site = site
+        self.init_std = init_std
+        self.attend = specs.build(
+            ATTENTION,
+            core,
+            dropout=attention_dropout,
+            site=site,
+            dtype=self.dtype_policy,
+            name="core",  # of weights of its own, in checkpoints
+        )
+
+    def build(self, x_shape, *_, **__):
+        size = (self.num_heads, self.head_dim)
+        self.query_kernel = self._weight("query_kernel", (self.d_model, *size))
+        self.key_kernel = self._weight("key_kernel", (self.d_model, *size))
+        self.value_kernel = self._weight("value_kernel", (self.d_model, *size))
+        self._build_positions(size)
+        self.output_kernel = self._weight("output_kernel", (*size, self.d_model))
+        self._build_biases(size)
+        self.attend.build_weights(self.d_model, *size, self.init_std)
+        self.attend.built = True
+
+    def _build_positions(self, size):
+        """Makes the weights by which distances get into scores."""
+
+    def _build_biases(self, size):
+        """Makes what is added to queries."""
+
+    def _weight(self, name, shape):
+        # One initialiser a weight: a Keras initialiser draws the same values at every call.
+        return self.add_weight(
+            shape, keras.initializers.RandomNormal(stddev=self.init_std), name=name
+        )
+
+    def keys_values(self, context):
+        """Keys and values of a memory or a segment. [B, S, D] -> twice [B, H, S, K]."""
+        return heads.into(context, self.key_kernel), heads.into(context, self.value_kernel)
+
+    def encodings(self, distances):
+        """What scores are made of by distance, [H, R, K'], or None; see the subclasses."""
+        del distances
+
+    def queries(self, query, content_bias, position_bias):
+        """What meets the keys, and what meets the encodings. [B, H, T, K] -> that, [B, H, T, K']"""
+        del content_bias, position_bias
+        return query, query
+
+    def call(
+        self,
+        x,
+        keys,
+        values,
+        encodings=None,
+        content_bias=None,
+        position_bias=None,
+        *,
+        visibility,
+        dropout_key=None,
+        normed=None,
+    ):
+        query = heads.into(x, self.query_kernel)
+        attended = self.attend(
+            *self.queries(query, content_bias, position_bias),
+            keys,
+            values,
+            encodings,
+            visibility=visibility,
+            dropout_key=dropout_key,
+            **({"x": x if normed is None else normed} if self.attend.TAKES_INPUT else {}),
+        )  # [B, H, T, K]
+        return heads.out_of(attended, self.output_kernel)
+
+    def get_config(self):
+        own = ("d_model", "num_heads", "head_dim", "core", "own_biases", "num_positions")
+        own += ("attention_dropout", "site", "init_std")
+        return super().get_config() | {name: getattr(self, name) for name in own}

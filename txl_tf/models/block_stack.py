@@ -1,0 +1,165 @@
+"""A stack of blocks: made from a config, and run. What stands below and above is the models'."""
+
+import functools
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.fields import check
+from txl_tf.layers.block import SITES, Block
+from txl_tf.layers.position_kinds import POSITIONS
+from txl_tf.layers.shared_biases import SharedBiases
+from txl_tf.ops import attention_mask
+from txl_tf.ops import dropout as dropouts
+from txl_tf.ops import token_ids as id_checks
+from txl_tf.ops.shapes import shape_of
+
+# Numbers of a model's own dropout places; the blocks' follow from FIRST_BLOCK on.
+EMBEDDING_SITE, POSITIONS_SITE, FINAL_SITE = 0, 1, 2
+_FIRST_BLOCK = 8
+
+
+def make_biases(config, policy):
+    """The `SharedBiases` of a config whose layers have none of their own; else None."""
+    if not POSITIONS[config.position].biases or config.untie_biases:
+        return None
+    return SharedBiases(
+        config.num_heads, config.head_dim, config.init_std, dtype=policy, name="biases"
+    )
+
+
+def make_blocks(config, policy, num_positions=None):
+    """The blocks of a config, first to last; `num_positions` where tables of distances have it."""
+    specs = zip(config.layer_specs("attention"), config.layer_specs("feed_forward"), strict=True)
+    return [
+        Block(
+            d_model=config.d_model,
+            num_heads=config.num_heads,
+            head_dim=config.head_dim,
+            d_inner=config.d_inner,
+            attention=attention,
+            feed_forward=feed_forward,
+            position=config.position,
+            num_positions=num_positions,
+            own_biases=config.untie_biases,
+            pre_norm=config.pre_norm,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            init_std=config.init_std,
+            layer_norm_epsilon=config.layer_norm_epsilon,
+            site=_FIRST_BLOCK + SITES * layer,
+            dtype=policy,
+            name=f"block_{layer}",
+        )
+        for layer, (attention, feed_forward) in enumerate(specs)
+    ]
+
+
+def build(layers, width):
+    """Builds those that are there and not built yet."""
+    for layer in layers:
+        if layer is not None and not layer.built:
+            layer.build((None, None, width))
+
+
+def run(
+    blocks,
+    biases,
+    x,
+    pasts,
+    encodings,
+    *,
+    visibility,
+    dropout_key=None,
+    rematerialize=False,
+    places=None,
+    lengths=None,
+):
+    """One block after the other.
+
+    Blocks that route tokens note how, and in training add their auxiliary losses.
+
+    Shapes:
+      x: [B, T, D].
+      pasts: for each layer keys and values of what it remembers, [B, H, M, K] each.
+      encodings: for each layer [H, R, K'], or None.
+      places: for each layer what is added to its input, [B or 1, T, D]; None is nothing.
+      lengths: [B] int32, how many tokens of each row are real; None is all.
+      returns the residual stream, L + 1 of [B, T, D]; and for each layer keys and values of
+        memory and segment, [B, H, S, K] each.
+
+    Args:
+      blocks, biases: of `make_blocks` and `make_biases`.
+      x, pasts, encodings: see above.
+      visibility: who sees whom.
+      dropout_key: None where nothing is dropped.
+      rematerialize: whether training keeps of each layer its input alone.
+      places, lengths: see above.
+    """
+    # As tensors: the gradient of a layer that is computed again finds no Keras variable.
+    shared = () if biases is None else (biases.content, biases.position)
+    shared = [tf.convert_to_tensor(bias) for bias in shared]
+    real = attention_mask.real_tokens(lengths, shape_of(x)[1])
+    states, joined = [x], []
+    added = [None] * len(blocks) if places is None else places
+    for block, past, distances, more in zip(blocks, pasts, encodings, added, strict=True):
+        if more is not None:
+            x += more
+        run_block = functools.partial(
+            block, visibility=visibility, dropout_key=dropout_key, real=real
+        )
+        if rematerialize and dropout_key is not None:
+            run_block = tf.recompute_grad(run_block)
+        scored = () if distances is None else (distances, *shared)  # it takes tensors alone
+        x, keys, values, *routing = run_block(x, *past, *scored)
+        states.append(x)
+        joined.append((keys, values))
+        block.routing = routing[0] if routing else None
+        if routing and dropout_key is not None:
+            block.add_loss(routing[0][0])  # here: what is computed again must not add it again
+    return states, joined
+
+
+def dropout_key(given, generator, batch):
+    """The key of a call in training: `given`, or a new one from Keras' generator of seeds."""
+    if given is not None:
+        return given
+    seed = tf.bitcast(tf.cast(generator.next(), tf.uint32), tf.int32)
+    return dropouts.DropoutKey(seed, tf.range(batch))
+
+
+def check_inputs(vocab_size, token_ids, lengths=None, **of_tokens):
+    """Refuses inputs of another shape than `token_ids` ask for, and wrong ids as `check_ids` does.
+
+    Args:
+      vocab_size: of the model.
+      token_ids: [B, T].
+      lengths: [B] or None.
+      **of_tokens: [B, T] or None.
+    """
+    shape = _static_shape(token_ids)
+    is_dense = not isinstance(token_ids, tf.RaggedTensor)
+    fits = is_dense and shape.rank == 2 and shape[1] != 0
+    rule = "be dense and of shape [B, T], T at least 1"
+    check(fits, "token_ids", rule, _axes(shape) if is_dense else type(token_ids).__name__)
+    for name, value in {"lengths": lengths, **of_tokens}.items():
+        if value is not None:
+            expected, found = shape[:1] if name == "lengths" else shape, _static_shape(value)
+            fits = found.is_compatible_with(expected)
+            check(fits, name, f"be of shape {_axes(expected)}", _axes(found))
+    check_ids("token_ids", token_ids, vocab_size)
+
+
+def _static_shape(x):
+    return tf.TensorShape(x.shape if hasattr(x, "shape") else np.shape(x))
+
+
+def _axes(shape):
+    return None if shape.rank is None else list(shape)
+
+
+def check_ids(name, ids, vocab_size, ignored=None):
+    """Refuses ids outside the vocabulary where they are values, in no graph."""
+    if tf.executing_eagerly() and not isinstance(ids, keras.KerasTensor):
+        id_checks.check_ids(name, ids, vocab_size, ignored=ignored)
