@@ -9,8 +9,7 @@ import helpers
 import rounding
 from txl_tf.configs.encoder_config import EncoderConfig
 from txl_tf.models.masked_language_model import MaskedLanguageModel
-from txl_tf.models.sequence_classifier import SequenceClassifier
-from txl_tf.models.token_classifier import TokenClassifier
+from txl_tf.models.sequence_classifier import SequenceClassifier, TokenClassifier
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.dropout import DropoutKey
 

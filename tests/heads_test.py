@@ -5,7 +5,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
-from txl_tf.ops import heads
+from txl_tf.ops import linear
 
 
 def draw(*shape, seed=0):
@@ -18,7 +18,7 @@ class HeadsTest(parameterized.TestCase):
         """One head and several rows is where TensorFlow's own product with broadcasting fails."""
         x, kernel = draw(rows, 24, 12), draw(12, num_heads, 6, seed=1)
         table, back = draw(num_heads, 11, 6, seed=2), draw(num_heads, 6, 12, seed=3)
-        into, meet, out_of = heads.into, heads.meet, heads.out_of
+        into, meet, out_of = linear.into, linear.meet, linear.out_of
         if is_compiled:
             into, meet, out_of = map(tf.function, (into, meet, out_of))
         split = into(tf.constant(x), tf.constant(kernel))

@@ -3,7 +3,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
-from txl_tf.ops import lookup
+from txl_tf.layers import adaptive_embedding
 
 TABLE = np.random.default_rng(0).normal(size=(5, 3)).astype("float32")
 IDS = np.array([[4, 0], [4, 2]], "int32")
@@ -18,7 +18,7 @@ class RowsOfTest(parameterized.TestCase):
         def rows_and_gradient(table):
             with tf.GradientTape() as tape:
                 tape.watch(table)
-                rows = lookup.rows_of(table, IDS)
+                rows = adaptive_embedding.rows_of(table, IDS)
                 total = tf.reduce_sum(rows * weights)
             return rows, tape.gradient(total, table)
 
@@ -36,7 +36,7 @@ class RowsOfTest(parameterized.TestCase):
         with self.assertRaisesRegex(
             tf.errors.InvalidArgumentError, f"{wrong} is not in \\[0, 5\\)"
         ):
-            lookup.rows_of(TABLE, [0, wrong])
+            adaptive_embedding.rows_of(TABLE, [0, wrong])
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ import tensorflow as tf
 from absl.testing import absltest
 
 import helpers
+from txl_tf.models.masked_language_model import mask_tokens
 from txl_tf.ops.dropout import DropoutKey
-from txl_tf.ops.masking import mask_tokens
 
 
 def mask(ids, lengths=None, step=0, rows=None, **kwargs):

@@ -10,8 +10,7 @@ import rounding
 from txl_tf.configs.encoder_config import EncoderConfig
 from txl_tf.models.encoder import Encoder
 from txl_tf.models.memory import Memory
-from txl_tf.models.sequence_classifier import SequenceClassifier
-from txl_tf.models.token_classifier import TokenClassifier
+from txl_tf.models.sequence_classifier import SequenceClassifier, TokenClassifier
 from txl_tf.models.transformer_xl import TransformerXL
 
 ENCODER = EncoderConfig(

@@ -16,7 +16,7 @@ import helpers
 import rounding
 from txl_tf.attention import ATTENTION
 from txl_tf.configs import specs
-from txl_tf.layers.relative_attention import RelativeAttention
+from txl_tf.layers.multi_head_attention import RelativeAttention
 from txl_tf.ops import relative_position
 from txl_tf.ops.attention_mask import Visibility
 

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from txl_tf.models.encoder import Encoder
     from txl_tf.models.masked_language_model import MaskedLanguageModel
     from txl_tf.models.memory import Memory
-    from txl_tf.models.sequence_classifier import SequenceClassifier
-    from txl_tf.models.token_classifier import TokenClassifier
+    from txl_tf.models.sequence_classifier import SequenceClassifier, TokenClassifier
     from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.training.loop import train
 
@@ -95,7 +94,7 @@ _HOMES = {
     "Sampling": "txl_tf.inference.sampling",
     "Scorer": "txl_tf.inference.model_scorer",
     "SequenceClassifier": "txl_tf.models.sequence_classifier",
-    "TokenClassifier": "txl_tf.models.token_classifier",
+    "TokenClassifier": "txl_tf.models.sequence_classifier",
     "TrainConfig": "txl_tf.configs.run",
     "TransformerXL": "txl_tf.models.transformer_xl",
     "TransformerXLConfig": "txl_tf.configs.run",

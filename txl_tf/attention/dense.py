@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.attention.base import AttentionCore, scaled, with_common
-from txl_tf.ops import device, relative_position
+from txl_tf.ops import linear, relative_position
 from txl_tf.ops.shapes import shape_of
 
 _CACHE = 2**23  # bytes of float32 scores: they are passed over several times
@@ -83,7 +83,7 @@ _WHOLE = slice(None)
 def _rows_at_once(queries, keys):
     """How many rows' scores fit into the cache of a CPU; None where that is of no concern."""
     size = [*queries.shape[1:3], keys.shape[2]]
-    if None in size or not device.is_cpu():
+    if None in size or not linear.is_cpu():
         return None
     return max(_CACHE // (4 * math.prod(size)), 1)
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from txl_tf.attention.base import scaled, without_pads
 from txl_tf.attention.local import LocalAttention
-from txl_tf.ops import attention_mask, heads, top_k
+from txl_tf.ops import attention_mask, linear, top_k
 from txl_tf.ops.shapes import shape_of, smaller
 
 
@@ -89,10 +89,10 @@ class LongformerAttention(LocalAttention):
 
     def _seen_by_global(self, x, chosen, visibility, dropout_key):
         """Contexts of global tokens. x [B, T, D], chosen [B, G, T] -> [B, H, G, K]."""
-        query = heads.into(tf.matmul(chosen, x), self.global_query_kernel)
+        query = linear.into(tf.matmul(chosen, x), self.global_query_kernel)
         query = scaled(query, query.shape[-1] ** -0.5)
-        keys = heads.into(x, self.global_key_kernel)
-        values = heads.into(x, self.global_value_kernel)
+        keys = linear.into(x, self.global_key_kernel)
+        values = linear.into(x, self.global_value_kernel)
         scores = tf.cast(tf.matmul(query, keys, transpose_b=True), tf.float32)  # [B, H, G, T]
         real = visibility.real_tokens(shape_of(x)[1])
         visible = True if real is None else real[:, tf.newaxis, tf.newaxis]

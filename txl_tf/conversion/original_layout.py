@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.configs.run import TransformerXLConfig
-from txl_tf.layers.relative_attention import RelativeAttention
+from txl_tf.layers.multi_head_attention import RelativeAttention
 
 
 class Parameter(NamedTuple):

@@ -4,7 +4,6 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers import clusters
-from txl_tf.ops import lookup
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -89,7 +88,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
     def _embed(self, places, cluster, mine=None):
         """Projected rows of one table, zero where not `mine`. [B, T] -> [B, T, D]."""
         table = tf.convert_to_tensor(self.tables[cluster])
-        rows = tf.cast(lookup.rows_of(table, places), self.compute_dtype)  # [B, T, e_i]
+        rows = tf.cast(rows_of(table, places), self.compute_dtype)  # [B, T, e_i]
         if mine is not None:
             rows = tf.where(mine[..., tf.newaxis], rows, tf.zeros([], rows.dtype))
         projection = self.projections[cluster]
@@ -112,3 +111,21 @@ class AdaptiveEmbedding(keras.layers.Layer):
 def _normal(deviation):
     """A new one for each weight: one initialiser draws the same numbers every time."""
     return keras.initializers.RandomNormal(stddev=deviation)
+
+
+@tf.custom_gradient
+def rows_of(table, ids):
+    """`tf.gather` with a dense gradient.
+
+    A tied table gets a dense gradient from the softmax as well. A sparse one beside it would make
+    TensorFlow concatenate both, as if every word had been looked up, and sum by row afterwards.
+
+    Shapes: table [n, e], ids [...] int32 -> [..., e].
+    """
+    count, width = table.shape
+
+    def gradient(upstream):
+        flat = tf.reshape(upstream, [-1, width])
+        return tf.math.unsorted_segment_sum(flat, tf.reshape(ids, [-1]), count), None
+
+    return tf.gather(table, ids), gradient

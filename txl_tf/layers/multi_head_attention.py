@@ -1,10 +1,11 @@
 """Multi-head attention whose scores are of contents alone, and what all kinds of it share."""
 
 import keras
+import tensorflow as tf
 
 from txl_tf.attention import ATTENTION
 from txl_tf.configs import specs
-from txl_tf.ops import heads
+from txl_tf.ops import linear
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -97,7 +98,7 @@ class Attention(keras.layers.Layer):
 
     def keys_values(self, context):
         """Keys and values of a memory or a segment. [B, S, D] -> twice [B, H, S, K]."""
-        return heads.into(context, self.key_kernel), heads.into(context, self.value_kernel)
+        return linear.into(context, self.key_kernel), linear.into(context, self.value_kernel)
 
     def encodings(self, distances):
         """What scores are made of by distance, [H, R, K'], or None; see the subclasses."""
@@ -121,7 +122,7 @@ class Attention(keras.layers.Layer):
         dropout_key=None,
         normed=None,
     ):
-        query = heads.into(x, self.query_kernel)
+        query = linear.into(x, self.query_kernel)
         attended = self.attend(
             *self.queries(query, content_bias, position_bias),
             keys,
@@ -131,9 +132,99 @@ class Attention(keras.layers.Layer):
             dropout_key=dropout_key,
             **({"x": x if normed is None else normed} if self.attend.TAKES_INPUT else {}),
         )  # [B, H, T, K]
-        return heads.out_of(attended, self.output_kernel)
+        return linear.out_of(attended, self.output_kernel)
 
     def get_config(self):
         own = ("d_model", "num_heads", "head_dim", "core", "own_biases", "num_positions")
         own += ("attention_dropout", "site", "init_std")
         return super().get_config() | {name: getattr(self, name) for name in own}
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class RelativeAttention(Attention):
+    """The paper's: scores are ((q + u) . k + (q + v) . r) / sqrt(K), r a projected sinusoid.
+
+    Shapes, arguments: those of `Attention`; content_bias is u, position_bias is v.
+    """
+
+    NORMS_QUERIES = True
+
+    def _build_positions(self, size):
+        self.position_kernel = self._weight("position_kernel", (self.d_model, *size))
+
+    def _build_biases(self, size):
+        if self.own_biases:
+            self.content_bias = self._weight("content_bias", size)
+            self.position_bias = self._weight("position_bias", size)
+
+    def encodings(self, distances):
+        """Projects sinusoids of distances. [R, D] -> [H, R, K]."""
+        kernel = tf.cast(self.position_kernel, distances.dtype)
+        return tf.einsum("sd,dhk->hsk", distances, kernel)
+
+    def queries(self, query, content_bias, position_bias):
+        if self.own_biases:
+            content_bias, position_bias = self.content_bias, self.position_bias
+        return query + content_bias[:, tf.newaxis], query + position_bias[:, tf.newaxis]
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class LearnedRelativeAttention(Attention):
+    """Scores are ((q + u) . k + q . e + b) / sqrt(K), e and b learned for each distance.
+
+    The Shaw-style kind of the original PyTorch code (its attn_type 1), with u of its own. Its
+    tables have `num_positions` rows: the last serves distance 0, the first all from
+    num_positions - 1 on.
+
+    Shapes, arguments: those of `Attention`, encodings [H, R, K + 1].
+    """
+
+    NORMS_QUERIES = True
+
+    def _build_positions(self, size):
+        num_heads, width = size
+        rows = self.num_positions
+        self.distance_table = self._weight("distance_table", (rows, num_heads, width))
+        self.distance_bias = self.add_weight((rows, num_heads), "zeros", name="distance_bias")
+
+    def _build_biases(self, size):
+        self.content_bias = self._weight("content_bias", size)
+
+    def encodings(self, distances):
+        """Looks distances up; the bias is one more column. [R] float32 -> [H, R, K + 1]."""
+        last = self.num_positions - 1
+        rows = last - tf.minimum(tf.cast(distances, tf.int32), last)  # [S]
+        vectors = tf.gather(tf.convert_to_tensor(self.distance_table), rows)  # [S, H, K]
+        biases = tf.gather(tf.convert_to_tensor(self.distance_bias), rows)  # [S, H]
+        joined = tf.concat([vectors, biases[..., tf.newaxis]], axis=-1)
+        return tf.cast(tf.transpose(joined, [1, 0, 2]), self.compute_dtype)  # heads first
+
+    def queries(self, query, content_bias, position_bias):
+        del content_bias, position_bias
+        ones = tf.ones_like(query[..., :1])  # what the bias is multiplied by
+        return query + self.content_bias[:, tf.newaxis], tf.concat([query, ones], axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class SharedBiases(keras.layers.Layer):
+    """The pair u, v that all layers share when biases are tied: `content`, `position` [H, K]."""
+
+    def __init__(self, num_heads, head_dim, init_std=0.02, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.init_std = init_std
+
+    def build(self, input_shape=None):
+        shape = (self.num_heads, self.head_dim)
+        self.content = self._weight("content", shape)
+        self.position = self._weight("position", shape)
+
+    def _weight(self, name, shape):
+        return self.add_weight(
+            shape, keras.initializers.RandomNormal(stddev=self.init_std), name=name
+        )
+
+    def get_config(self):
+        own = dict(num_heads=self.num_heads, head_dim=self.head_dim, init_std=self.init_std)
+        return super().get_config() | own

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from txl_tf.fields import check
 from txl_tf.layers.block import SITES, Block
+from txl_tf.layers.multi_head_attention import SharedBiases
 from txl_tf.layers.position_kinds import POSITIONS
-from txl_tf.layers.shared_biases import SharedBiases
 from txl_tf.ops import attention_mask
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import token_ids as id_checks

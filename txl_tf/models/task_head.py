@@ -89,3 +89,13 @@ class Head(scoring_model.ScoringModel):
     def from_config(cls, config):
         kind = BACKBONES[config.pop("backbone")].CONFIG
         return cls(from_dict(kind, config.pop("config")), **config)
+
+
+def label_layer(config, num_labels):
+    """An affine map to the scores of labels, in float32 under any policy. [..., D] -> [..., N]."""
+    return keras.layers.Dense(
+        num_labels,
+        kernel_initializer=keras.initializers.RandomNormal(stddev=config.init_std),
+        dtype="float32",
+        name="label_scores",
+    )

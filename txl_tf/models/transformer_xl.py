@@ -10,8 +10,7 @@ from txl_tf.configs.run import TransformerXLConfig
 from txl_tf.configs.validation import from_dict
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
-from txl_tf.layers.position_kinds import POSITIONS
-from txl_tf.layers.position_table import PositionTable
+from txl_tf.layers.position_kinds import POSITIONS, PositionTable
 from txl_tf.models import block_stack, memory, named_inputs, scoring_model
 from txl_tf.ops import attention_mask, relative_position
 from txl_tf.ops import dropout as dropouts

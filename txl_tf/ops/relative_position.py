@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from txl_tf.ops import heads
+from txl_tf.ops import linear
 from txl_tf.ops.shapes import larger, shape_of, smaller
 
 
@@ -52,7 +52,7 @@ def scores_by_key(queries, encodings, num_keys, num_later=0):
     if isinstance(width, int) and isinstance(num_keys, int) and width > num_keys:
         encodings, width = encodings[:, width - num_keys :], num_keys  # no key is as far
     if not isinstance(num_later, int) or num_later:
-        scores = heads.meet(queries, encodings)  # [B, H, T, R]
+        scores = linear.meet(queries, encodings)  # [B, H, T, R]
         return tf.cast(_slide(scores, t - 1, num_keys)[..., :num_keys], tf.float32)
     if queries.shape[2] == 1:
         # Nothing has to slide, and all rows meet the encodings in one product.
@@ -63,7 +63,7 @@ def scores_by_key(queries, encodings, num_keys, num_later=0):
         has_all = isinstance(num_keys, int) and width == num_keys
         spare = 1 if has_all else t  # columns of zeros
         padded = tf.pad(encodings, [[0, 0], [0, spare], [0, 0]])
-        scores = heads.meet(queries, padded)  # [B, H, T, R + spare]
+        scores = linear.meet(queries, padded)  # [B, H, T, R + spare]
         width += spare - 1
         scores = _slide(scores, t - 1 if has_all else 0)  # of the newest keys
     return _newest(scores, width, num_keys)
@@ -99,7 +99,7 @@ def scores_in_blocks(queries, encodings, block, num_keys):
       returns [B, H, n * b, W] float32.
     """
     b, h, t, _ = shape_of(queries)
-    scores = heads.meet(queries, encodings)  # [B, H, n * b, W + b - 1]
+    scores = linear.meet(queries, encodings)  # [B, H, n * b, W + b - 1]
     scores = tf.reshape(scores, [b, h * (t // block), block, -1])  # a row slides in its block
     scores = _slide(scores, block - 1, num_keys)[..., :num_keys]
     return tf.cast(tf.reshape(scores, [b, h, t, num_keys]), tf.float32)
