@@ -25,7 +25,8 @@ from txl_tf.configs.run import Config, TransformerXLConfig
 from txl_tf.data.batches import Batch
 from txl_tf.inference import decode_state as states
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import devices, optimizer, step
+from txl_tf.training import optimizer, step
+from txl_tf.training.distribution import make_distribution
 
 _LENGTHS = ("segment_len", "mem_len", "batch_size")
 _FACTORS = (0.5, 2.0)
@@ -151,7 +152,7 @@ class Training:
         self._memory = self._model.initial_mems(point.batch_size)
         adam = optimizer.make_optimizer(config.train)
         adam.build(self._model.trainable_variables)
-        one_device = devices.make("one_device")
+        one_device = make_distribution("one_device")
         self._step = step.make_train_step(self._model, adam, one_device, config)
 
     def __call__(self) -> np.ndarray:

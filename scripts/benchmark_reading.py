@@ -25,7 +25,8 @@ from txl_tf.configs.run import Config
 from txl_tf.data import prefetch, tokenizers
 from txl_tf.data.batches import Batch, Batches
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import devices, metric_writers, optimizer, step
+from txl_tf.training import metric_writers, optimizer, step
+from txl_tf.training.distribution import make_distribution
 
 _READS = 64  # batches of a call
 _STEPS = 60  # of a run of train.py, and of a call of its bare step
@@ -142,7 +143,7 @@ class _Step:
         self._model = TransformerXL(config.model, dtype=policy)
         adam = optimizer.make_optimizer(config.train)
         adam.build(self._model.trainable_variables)
-        one_device = devices.make("one_device")
+        one_device = make_distribution("one_device")
         self._step = step.make_train_step(self._model, adam, one_device, config)
         self._memory = self._model.initial_mems(config.train.batch_size)
         self._batch = Batch(*map(tf.constant, batch))

@@ -18,7 +18,8 @@ from peak import peak
 from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.data.batches import Batch
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import devices, optimizer, step
+from txl_tf.training import optimizer, step
+from txl_tf.training.distribution import make_distribution
 
 # The learning rate stays the same, and zeros take attention mass at first, as with the peer.
 # Weights are large enough for attention to be uneven, so that mistakes show. Adam's epsilon is
@@ -79,7 +80,7 @@ def _stepper(
     adam = optimizer.make_optimizer(train)
     adam.build(model.trainable_variables)
     config = Config(model=model.config, train=train)
-    train_step = step.make_train_step(model, adam, devices.make("one_device"), config)
+    train_step = step.make_train_step(model, adam, make_distribution("one_device"), config)
     memory = model.initial_mems(train.batch_size)
     begun = tf.zeros(inputs["ids"].shape[1:], tf.bool)  # [B, T]
     turns = itertools.cycle(

@@ -27,7 +27,8 @@ from txl_tf.configs import presets
 from txl_tf.configs.run import Config
 from txl_tf.data.metadata import Metadata
 from txl_tf.inference.metrics import plain
-from txl_tf.training import devices, interruption, loop, profiler
+from txl_tf.training import interruption, loop, profiler
+from txl_tf.training.distribution import STRATEGIES, make_distribution
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
@@ -47,7 +48,7 @@ _NEW_DATA = flags.DEFINE_bool(
 _STRATEGY = flags.DEFINE_enum(
     "strategy",
     "auto",
-    list(devices.STRATEGIES),
+    list(STRATEGIES),
     "How a step's rows spread: one_device; mirrored, over all GPUs of this machine; multi_worker, "
     "over the machines of TF_CONFIG; tpu. auto takes the last of these that there is.",
 )
@@ -84,7 +85,7 @@ _TO_BE_RUN_AGAIN = 75  # EX_TEMPFAIL
 def main(argv: list[str]) -> int:
     del argv  # program.run refuses arguments that are no flags
     profile_steps = _profile_steps()
-    distribution = devices.make(_STRATEGY.value, _TPU.value)  # soon: workers have to meet
+    distribution = make_distribution(_STRATEGY.value, _TPU.value)  # soon: workers have to meet
     program.log_devices()
     config = _config()
     keras.utils.set_random_seed(config.train.seed)

@@ -17,8 +17,7 @@ from absl.testing import absltest, parameterized
 import helpers
 import replicas
 import rounding
-from txl_tf.training import devices
-from txl_tf.training.distribution import Distribution
+from txl_tf.training.distribution import Distribution, make_distribution
 
 _FOLDER = pathlib.Path(tempfile.mkdtemp())
 absltest.TestCase.addClassCleanup(shutil.rmtree, _FOLDER)
@@ -142,7 +141,7 @@ class DevicesTest(parameterized.TestCase):
     def test_clusters_that_are_none(self, value, message):
         patched = absltest.mock.patch.dict(os.environ, TF_CONFIG=value)
         with patched, self.assertRaisesRegex(ValueError, message):
-            devices.make("multi_worker")
+            make_distribution("multi_worker")
 
     def test_a_chief_comes_before_the_workers(self):
         """TensorFlow numbers tasks anew for each type: worker 0 is not the chief."""
@@ -160,18 +159,18 @@ class DevicesTest(parameterized.TestCase):
                     tf.distribute, "MultiWorkerMirroredStrategy", return_value=strategy
                 ),
             ):
-                made = devices.make("auto")
+                made = make_distribution("auto")
             found.append((made.num_workers, made.is_chief, made.rows(6)))
         self.assertEqual(found, [(3, True, (0, 2)), (3, False, (2, 4)), (3, False, (4, 6))])
 
     def test_auto_is_one_device_where_there_is_one(self):
-        self.assertEqual(devices.make("auto").num_replicas, 1)
+        self.assertEqual(make_distribution("auto").num_replicas, 1)
 
     def test_a_tpu_that_is_not_there(self):
         with self.assertRaisesRegex(ValueError, "tpu must be one that can be reached, got 'local'"):
-            devices.make("tpu", "local")
+            make_distribution("tpu", "local")
         with self.assertRaisesRegex(ValueError, "tpu must be left out with strategy one_device"):
-            devices.make("one_device", "local")
+            make_distribution("one_device", "local")
 
 
 if __name__ == "__main__":

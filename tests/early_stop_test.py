@@ -4,7 +4,7 @@ import math
 
 from absl.testing import absltest, parameterized
 
-from txl_tf.training.early_stop import EarlyStop
+from txl_tf.training.reporter import EarlyStop
 
 
 class EarlyStopTest(parameterized.TestCase):

@@ -9,7 +9,7 @@ from absl.testing import absltest, parameterized
 
 from trainee import SMOOTH, Trainee, atol_of, farthest, make_batch
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import loss_scale
+from txl_tf.training import optimizer
 
 
 class ExpertsTest(parameterized.TestCase):
@@ -28,7 +28,7 @@ class ExpertsTest(parameterized.TestCase):
         dict(accumulate_steps=2),
         dict(compiled=True),
         dict(model_class=functools.partial(TransformerXL, rematerialize=True)),
-        dict(scale=loss_scale.LossScale()),
+        dict(scale=optimizer.LossScale()),
     )
     def test_however_it_is_computed_it_learns_the_same(self, **options):
         self.check_same(**options)

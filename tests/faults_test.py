@@ -21,7 +21,7 @@ import programs
 import run_files
 from txl_tf import model_dir
 from txl_tf.data import metadata
-from txl_tf.training import lock
+from txl_tf.training import checkpoint
 
 _ENVIRONMENT = os.environ | {"PYTHONPATH": str(helpers.ROOT), "CUDA_VISIBLE_DEVICES": ""}
 _PROGRAM = str(helpers.ROOT / "scripts" / "train.py")
@@ -184,7 +184,7 @@ class FolderTest(FaultsTest):
         )
 
     def test_another_trainer(self):
-        with lock.sole_trainer(str(self.run_dir)):
+        with checkpoint.sole_trainer(str(self.run_dir)):
             self.check_refused(f"one trainer at a time, got {self.run_dir} while another")
         self.check_goes_on()
 

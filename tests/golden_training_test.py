@@ -17,7 +17,8 @@ from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.conversion import original_layout, tf1
 from txl_tf.data.batches import Batch
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import devices, optimizer, step
+from txl_tf.training import optimizer, step
+from txl_tf.training.distribution import make_distribution
 
 CASE = helpers.GOLDEN / "T6_training_12_steps.npz"
 
@@ -54,7 +55,7 @@ def run(config, arrays):
     original_layout.assign(model, arrays["weights"])
     adam = optimizer.make_optimizer(config.train)
     adam.build(model.trainable_variables)
-    train_step = step.make_train_step(model, adam, devices.make("one_device"), config)
+    train_step = step.make_train_step(model, adam, make_distribution("one_device"), config)
     memory = model.initial_mems(config.train.batch_size)
     told = []
     for ids, targets in zip(arrays["io"]["inputs"], arrays["io"]["labels"], strict=True):

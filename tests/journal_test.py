@@ -11,11 +11,10 @@ import run_files
 from txl_tf.configs.run import TrainConfig
 from txl_tf.data.text_size import TextSize
 from txl_tf.inference.evaluation import Evaluation
-from txl_tf.training.metric_writers import MetricsFile
+from txl_tf.training.metric_writers import MetricsFile, Summaries
 from txl_tf.training.progress_log import Journal
 from txl_tf.training.skips import NonFiniteError
 from txl_tf.training.step import Metrics
-from txl_tf.training.summaries import Summaries
 
 
 def metrics(nats, tokens=10, gradient_norm=1.0):

@@ -18,7 +18,7 @@ from txl_tf import model_dir
 from txl_tf.configs.run import Config, TrainConfig, override_all
 from txl_tf.data import metadata, outputs, tokenizers, vocabulary
 from txl_tf.data.batches import Batches
-from txl_tf.training import interruption, lock, loop
+from txl_tf.training import checkpoint, interruption, loop
 from txl_tf.training import step as step_lib
 from txl_tf.training.distribution import Distribution
 from txl_tf.training.skips import NonFiniteError
@@ -360,9 +360,9 @@ class GoingOnTest(RunTest):
     def test_two_trainers_are_refused(self):
         """A lock belongs to the open file: within one process too."""
         message = f"one trainer at a time, got {self.path()} while another"
-        with lock.sole_trainer(self.path()), self.assertRaisesRegex(ValueError, message):
+        with checkpoint.sole_trainer(self.path()), self.assertRaisesRegex(ValueError, message):
             self.train(config())
-        with lock.sole_trainer(self.path()):
+        with checkpoint.sole_trainer(self.path()):
             pass  # free again
 
     def test_the_past_is_read_while_the_folder_is_held(self):
@@ -392,7 +392,7 @@ class GoingOnTest(RunTest):
         self.assertEqual(os.listdir(self.folder), before)
 
     def test_remote_folders_cannot_be_locked(self):
-        with lock.sole_trainer("gs://bucket/run"):
+        with checkpoint.sole_trainer("gs://bucket/run"):
             pass
 
     def test_runs_in_a_thread_go_without_signals(self):

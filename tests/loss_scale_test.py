@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 import rounding
 from trainee import SMOOTH, Trainee, atol_of, farthest, make_batch
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import loss_scale
+from txl_tf.training import optimizer
 
 
 class Poisoned(TransformerXL):
@@ -47,7 +47,7 @@ class SkippedStepTest(parameterized.TestCase):
 class LossScaleTest(parameterized.TestCase):
     @pytest.mark.half_precision
     def test_an_overflow_halves_it_and_is_skipped(self):
-        scale = loss_scale.LossScale()
+        scale = optimizer.LossScale()
         trainee = Trainee(dtype="mixed_float16", scale=scale)
         trainee.steps(make_batch())
         before = trainee.weights()
@@ -60,8 +60,8 @@ class LossScaleTest(parameterized.TestCase):
         self.assertGreater(farthest(trainee.weights(), before), 1e-6)
 
     def test_many_good_steps_double_it(self):
-        scale = loss_scale.LossScale()
-        with absltest.mock.patch.object(loss_scale, "_PATIENCE", 3):
+        scale = optimizer.LossScale()
+        with absltest.mock.patch.object(optimizer, "_PATIENCE", 3):
             for good in (True, True, False, True, True, True, True):
                 scale.update(tf.constant(good))
         self.assertEqual(float(scale.factor), 2.0**15)  # halved, then doubled
@@ -71,7 +71,7 @@ class LossScaleTest(parameterized.TestCase):
 
     def test_it_does_not_show(self):
         """In float32, where a factor of two changes no digit, unless kernels differ by more."""
-        plain, scaled = (Trainee(scale=s, **SMOOTH) for s in (None, loss_scale.LossScale()))
+        plain, scaled = (Trainee(scale=s, **SMOOTH) for s in (None, optimizer.LossScale()))
         found, expected = (each.steps(*map(make_batch, range(3))) for each in (scaled, plain))
         np.testing.assert_allclose(found, expected, rtol=atol_of(plain), atol=atol_of(plain))
 
@@ -79,7 +79,7 @@ class LossScaleTest(parameterized.TestCase):
         batches = [make_batch(seed=seed) for seed in range(8)]
         trainee = Trainee(**SMOOTH)
         exact = trainee.steps(*batches)[:, 0]
-        scale = loss_scale.LossScale()
+        scale = optimizer.LossScale()
         rough = Trainee(dtype="mixed_float16", scale=scale, **SMOOTH).steps(*batches)
         atol = rounding.typical_of_scores(trainee.config.model, dtype="float16")
         np.testing.assert_allclose(rough[:, 0], exact, rtol=0, atol=atol)

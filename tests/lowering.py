@@ -13,7 +13,8 @@ from txl_tf.configs import presets
 from txl_tf.data.batches import Batch
 from txl_tf.inference import decode_state as states
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import devices, optimizer, step
+from txl_tf.training import optimizer, step
+from txl_tf.training.distribution import make_distribution
 
 # Devices that a batch is spread over: those of the original scripts for large models, else as
 # many as divide it and have room (docs/tpu.md).
@@ -123,7 +124,7 @@ class Lowering:
 
     def train_step(self):
         """Forward, backward, clip and Adam, as HLO; or a loop over such, if the config has one."""
-        trained = self.model, self.optimizer, devices.make("one_device"), self.config
+        trained = self.model, self.optimizer, make_distribution("one_device"), self.config
         segment = self._segment(self.rows, self.config.train.segment_len)
         batch = Batch(*segment, tf.TensorSpec([], tf.bool))
         memory = _specs(self.model.initial_mems, self.rows)

@@ -20,7 +20,7 @@ from txl_tf.inference.model_scorer import Scorer
 from txl_tf.inference.text_scorer import lines
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops import machine
-from txl_tf.training import memory_use
+from txl_tf.training import memory_check
 
 
 def of_limit(limit):
@@ -54,16 +54,16 @@ class MachineTest(parameterized.TestCase):
 class TrainingTest(parameterized.TestCase):
     def test_a_preset_fits(self):
         with of_limit(10**9):
-            memory_use.check_memory(presets.preset("tiny"), 1)
-            memory_use.check_validation_memory(presets.preset("tiny"))
+            memory_check.check_memory(presets.preset("tiny"), 1)
+            memory_check.check_validation_memory(presets.preset("tiny"))
 
     def test_validation_takes_as_many_bytes_a_number_as_training_computes_in(self):
         config = override(presets.preset("tiny"), "eval.mem_len=1000000")
         with of_limit(50 * 10**9):
             with self.assertRaisesRegex(ValueError, "of state.* lower one of eval.batch_size"):
-                memory_use.check_validation_memory(config)
+                memory_check.check_validation_memory(config)
             half = override(config, "train.precision=bfloat16")
-            memory_use.check_validation_memory(half)
+            memory_check.check_validation_memory(half)
 
     @parameterized.parameters(
         "train.batch_size=1000000000",
@@ -86,8 +86,8 @@ class TrainingTest(parameterized.TestCase):
         name = changes[-1].partition("=")[0].removeprefix("model.").removeprefix("train.")
         message = rf"memory must be at least .* got 16 GB on this machine; lower one of .*{name} "
         with of_limit(16 * 10**9), self.assertRaisesRegex(ValueError, message):
-            memory_use.check_memory(config, 1)
-            memory_use.check_validation_memory(config)
+            memory_check.check_memory(config, 1)
+            memory_check.check_validation_memory(config)
 
 
 class InferenceTest(parameterized.TestCase):

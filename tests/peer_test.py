@@ -20,7 +20,8 @@ from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.data.batches import Batch
 from txl_tf.inference import decode_state as states
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import devices, optimizer, step
+from txl_tf.training import optimizer, step
+from txl_tf.training.distribution import make_distribution
 
 VERSIONS = '{"torch": "2.13.0"}'
 FAKE = """\
@@ -180,7 +181,7 @@ class EqualNumbersTest(parameterized.TestCase):
         adam = optimizer.make_optimizer(TRAIN)
         adam.build(model.trainable_variables)
         config = Config(model=model.config, train=TRAIN)
-        train_step = step.make_train_step(model, adam, devices.make("one_device"), config)
+        train_step = step.make_train_step(model, adam, make_distribution("one_device"), config)
         memory, found = model.initial_mems(ROWS), []
         for ids, targets in zip(inputs["ids"], inputs["targets"], strict=True):
             batch = Batch(ids, targets, np.zeros([ROWS, TOKENS], bool), np.array(False))

@@ -9,7 +9,7 @@ from absl.testing import absltest, parameterized
 
 from gce_server import MetadataServer
 from txl_tf.training import interruption
-from txl_tf.training.signals import StopRequest
+from txl_tf.training.interruption import StopRequest
 
 
 def wait_until(fact):

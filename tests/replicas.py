@@ -103,14 +103,14 @@ def train(distribution, data_dir, model_dir, steps):
 
 def main(replicas, path, *run_of):
     """Runs on so many replicas."""
-    from txl_tf.training import devices
+    from txl_tf.training.distribution import make_distribution
 
     (cpu,) = tf.config.list_physical_devices("CPU")
     parts = [tf.config.LogicalDeviceConfiguration()] * int(replicas)
     tf.config.set_logical_device_configuration(cpu, parts)
     several = "multi_worker" if "TF_CONFIG" in os.environ else "mirrored"
     alone = several == "mirrored" and int(replicas) == 1
-    distribution = devices.make("one_device" if alone else several)
+    distribution = make_distribution("one_device" if alone else several)
     is_run = len(run_of) == 3
     found = (
         train(distribution, *run_of)

@@ -6,7 +6,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf.training.schedule import WarmupCosine
+from txl_tf.training.optimizer import WarmupCosine
 
 
 def atol_of(peak):

@@ -12,7 +12,7 @@ from txl_tf.configs.run import DataConfig
 from txl_tf.data.batches import Batch
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.dropout import DropoutKey
-from txl_tf.training import devices
+from txl_tf.training.distribution import make_distribution
 
 
 class LossTest(parameterized.TestCase):
@@ -275,7 +275,7 @@ class StrategyTest(absltest.TestCase):
         with self.assertRaisesRegex(
             ValueError, "strategy must be one of auto, one_device, .*, got 'mirror'"
         ):
-            devices.make("mirror")
+            make_distribution("mirror")
 
     def test_metrics_are_scalars_in_the_order_of_their_names(self):
         trainee = Trainee(train_steps=3)

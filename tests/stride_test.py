@@ -3,7 +3,7 @@
 from absl.testing import absltest, parameterized
 
 from txl_tf.configs.run import TrainConfig
-from txl_tf.training.stride import stride
+from txl_tf.training.loop import stride
 
 
 def calls(start, profile_steps=None, **settings):

@@ -6,7 +6,7 @@ import tensorflow as tf
 from absl.testing import absltest
 
 import helpers
-from txl_tf.training.summaries import Summaries
+from txl_tf.training.metric_writers import Summaries
 
 
 class SummariesTest(absltest.TestCase):
@@ -50,7 +50,7 @@ class SummariesTest(absltest.TestCase):
 
     def test_without_the_rule_they_are_there_twice(self):
         self.run_until(7)
-        with absltest.mock.patch("txl_tf.training.summaries._keep_until"):
+        with absltest.mock.patch("txl_tf.training.metric_writers._keep_until"):
             self.run_until(9, start=4)
         self.assertEqual(self.points("train").count(("nats", 5)), 2)
 

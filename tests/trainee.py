@@ -8,7 +8,8 @@ import rounding
 from txl_tf.configs.run import Config, DataConfig, TrainConfig
 from txl_tf.data.batches import Batch
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import devices, optimizer, step
+from txl_tf.training import optimizer, step
+from txl_tf.training.distribution import make_distribution
 
 ROWS, TOKENS = 4, 5
 
@@ -40,7 +41,7 @@ class Trainee:
         self.model = helpers.loud(model_class(self.config.model, dtype=dtype))
         self.optimizer = optimizer.make_optimizer(self.config.train)
         self.optimizer.build(self.model.trainable_variables)
-        strategy = devices.make("one_device")
+        strategy = make_distribution("one_device")
         function = step.make_train_step(self.model, self.optimizer, strategy, self.config, scale)
         self.step = function if compiled else function.python_function
         self.memory = self.model.initial_mems(ROWS)

@@ -1,4 +1,4 @@
-"""Tests of txl_tf.training.samples."""
+"""Tests of txl_tf.training.reporter."""
 
 from absl.testing import absltest
 
@@ -7,13 +7,13 @@ from txl_tf.configs.run import Config, EvalConfig, TrainConfig
 from txl_tf.data.tokenizers import ByteTokenizer
 from txl_tf.inference.generation import Generator
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training import samples
+from txl_tf.training import reporter
 
 
 class SamplesTest(absltest.TestCase):
     def test_a_sample_is_of_the_weights_there_are(self):
         model = helpers.loud(TransformerXL(helpers.tiny_config(vocab_size=256)), deviation=0.3)
-        written = samples.Samples(model, ByteTokenizer(), length=40, seed=3)
+        written = reporter.Samples(model, ByteTokenizer(), length=40, seed=3)
         texts = []
         for seed in (1, 2):  # distances are projected anew after the weights have changed
             helpers.loud(model, seed, deviation=0.3)
@@ -30,7 +30,7 @@ class SamplesTest(absltest.TestCase):
             eval=EvalConfig(mem_len=0),
         )
         with self.assertRaisesRegex(ValueError, "sample_length must be 0 without mem_len .* got 5"):
-            samples.check(config)
+            reporter.check(config)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from txl_tf.configs import layer_specs
 from txl_tf.data import outputs
 from txl_tf.data.labelled_text import Text
 from txl_tf.ops.dropout import DropoutKey
-from txl_tf.training import devices, update
 from txl_tf.training import optimizer as optimizers
+from txl_tf.training import update
+from txl_tf.training.distribution import make_distribution
 from txl_tf.training.skips import SkippedSteps
 from txl_tf.training.step import Metrics
 
@@ -100,7 +101,7 @@ class _Run:
         )
         self._optimizer = optimizers.make_optimizer(config)
         self._optimizer.build(classifier.model.trainable_variables)
-        jit = devices.make("one_device").jit(config.jit)
+        jit = make_distribution("one_device").jit(config.jit)
         self._step = tf.function(self._make_step, jit_compile=jit, autograph=False)
         self._best: Scores | None = None
         self._best_weights: list[np.ndarray] = []

@@ -5,17 +5,20 @@ from the step, dropout from seed and step. TensorFlow writes the files under tem
 then names them in the folder's `checkpoint` file, so a half-written one never counts.
 """
 
+import contextlib
 import functools
 import math
 import os
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
 from absl import logging
 
 from txl_tf import model_dir as model_dirs
+from txl_tf.data import files, locks, outputs
 from txl_tf.models.memory import Memory
-from txl_tf.training.loss_scale import LossScale
+from txl_tf.training.optimizer import LossScale
 
 
 class Checkpoints:
@@ -154,3 +157,28 @@ def _slots_of(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> dict
 
 def _widened(value: tf.Tensor) -> tf.Tensor:
     return tf.cast(value, tf.float32) if value.dtype.is_floating else tf.identity(value)
+
+
+@contextlib.contextmanager
+def sole_trainer(model_dir: str) -> Iterator[None]:
+    """Holds a local folder for this process; made if need be, and gone again if it stays empty.
+
+    The kernel lets go of it however the process ends. Folders of remote file systems ("gs://...")
+    cannot be held; they are made by what is written into them.
+
+    Raises:
+      ValueError: another process holds the folder, or makes a model_dir there.
+    """
+    if files.is_remote(model_dir):
+        yield
+        return
+    path = os.path.join(model_dir, "train.lock")
+    rule = "model_dir must have one trainer at a time"
+    refusal = f"{rule}, got {model_dir} while another process trains there"
+    with contextlib.ExitStack() as stack:
+        if not files.is_folder(model_dir):
+            stack.enter_context(outputs.parents(path))
+            with outputs.held("model_dir", model_dir):
+                pass  # nobody else makes one there
+        stack.enter_context(locks.held(path, refusal, removed=True))
+        yield

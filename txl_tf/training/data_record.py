@@ -20,7 +20,7 @@ from txl_tf.configs import validation
 from txl_tf.configs.run import Config
 from txl_tf.data import files, outputs
 from txl_tf.data.batches import Batches
-from txl_tf.training import resume
+from txl_tf.training import initialization
 from txl_tf.training.run_data import RunData
 
 FILE_NAME = "data.json"
@@ -119,7 +119,7 @@ def check(model_dir: str, wanted: DataRecord, new_data: bool) -> DataRecord:
     Raises:
       ValueError: they are others, and not accepted; names the first difference.
     """
-    known = read(model_dir) if resume.has_state(model_dir) else wanted
+    known = read(model_dir) if initialization.has_state(model_dir) else wanted
     if known is None:
         logging.info("%s: none; the data at hand are taken for those of the run", _path(model_dir))
         since = None if new_data else 0

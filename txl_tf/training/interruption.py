@@ -1,4 +1,4 @@
-"""Notices that this machine will be taken away: asked for while a run goes on.
+"""Graceful shutdown: on SIGTERM and SIGINT, and on notice that the machine will be taken away.
 
 A cloud is one function in `NOTICES`. It returns why the machine is about to go, or None, and raises
 a ValueError if that cannot be known.
@@ -7,20 +7,66 @@ a ValueError if that cannot be known.
 import contextlib
 import http.client
 import os
+import signal
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
+from typing import Any
 
 from absl import logging
 
-from txl_tf.training.signals import StopRequest
-
 STOP_NAME = "preemption"
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POLL_SECONDS = 3.0  # of the 30 between a notice and the end
 _TIMEOUT_SECONDS = 3.0
 _GCE_HEADERS = {"Metadata-Flavor": "Google"}  # a request without it is refused
 _GCE_HARMLESS = ("NONE", "MIGRATE_ON_HOST_MAINTENANCE")  # a machine that moves goes on
+
+
+class StopRequest:
+    """Notes SIGTERM and SIGINT (Ctrl-C) while it is entered.
+
+    After the first one the usual handlers are back: a second Ctrl-C ends the process at once.
+    Outside the main thread, where Python allows no handlers, it notes none. `note` is for what is
+    no signal; the first signal after it is one that is noted.
+
+    Attributes:
+      name: of what came first, or None.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self._usual: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            self._usual = {n: signal.signal(n, self._note_signal) for n in _SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._restore()
+
+    def note(self, name: str) -> None:
+        """Asks the process to stop, from any thread."""
+        if self.name is None:
+            self.name = name
+            logging.warning("%s: saving after this step, then stopping", name)
+
+    def _note_signal(self, number: int, frame: FrameType | None) -> None:
+        self.note(signal.Signals(number).name)
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._usual.items():
+            signal.signal(number, handler)
+        self._usual = {}
 
 
 def check(kind: str) -> None:

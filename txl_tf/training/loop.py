@@ -12,7 +12,7 @@ from absl import logging
 from txl_tf import model_dir as model_dirs
 from txl_tf import visible_log
 from txl_tf.configs import layer_specs
-from txl_tf.configs.run import POLICIES, Config, EvalConfig
+from txl_tf.configs.run import POLICIES, Config, EvalConfig, TrainConfig
 from txl_tf.data import outputs, prefetch
 from txl_tf.data.batches import Batch
 from txl_tf.inference.evaluation import Evaluation
@@ -21,26 +21,21 @@ from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.token_ids import check_ids
 from txl_tf.progress import Progress
 from txl_tf.training import (
+    checkpoint,
     data_record,
-    devices,
     initialization,
     interruption,
-    lock,
     profiler,
-    resume,
-    samples,
-    signals,
+    reporter,
 )
 from txl_tf.training.checkpoint import Checkpoints
-from txl_tf.training.distribution import Distribution
-from txl_tf.training.loss_scale import LossScale
-from txl_tf.training.memory_use import check_memory, check_validation_memory
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.distribution import Distribution, make_distribution
+from txl_tf.training.memory_check import check_memory, check_validation_memory
+from txl_tf.training.optimizer import LossScale, make_optimizer
 from txl_tf.training.profiler import Profile
 from txl_tf.training.reporter import Watch
 from txl_tf.training.run_data import RunData
 from txl_tf.training.step import Metrics, make_train_loop, make_train_step
-from txl_tf.training.stride import stride
 from txl_tf.training.validation import Validator
 
 EARLY_STOP = "early stop"
@@ -89,7 +84,7 @@ def train(
       config: of the run; `config.model.vocab_size` is that of the data.
       data_dir: what `prepare` wrote.
       model_dir: for checkpoints and the description of the model; made if need be.
-      distribution: from `devices.make`; None is one device.
+      distribution: from `make_distribution`; None is one device.
       init_from: another model_dir whose weights a new run starts from; the data's vocabulary may
         be that model's with more symbols at its end.
       new_data: whether a run goes on with another text than it was begun with, or with other
@@ -102,23 +97,23 @@ def train(
       ValueError: config, data and model_dir do not fit, the machine has too little memory,
         preemption notices cannot be asked for, or the loss is no longer a number.
     """
-    distribution = distribution or devices.make("one_device")
+    distribution = distribution or make_distribution("one_device")
     distribution.check_rows(config.train.batch_size, config.train.accumulate_steps)
     model_dir = outputs.place("model_dir", model_dir, filled=True)
     profiler.check(profile_steps, config.train.train_steps)
-    samples.check(config)
+    reporter.check(config)
     check_memory(config, distribution.num_replicas)
     interruption.check(preemption_notice)
     data = RunData(config, data_dir, distribution)
     if data.valid is not None:
         check_validation_memory(config)
-    held = lock.sole_trainer(model_dir) if distribution.is_chief else contextlib.nullcontext()
-    with held, signals.StopRequest() as stop, interruption.noted(preemption_notice, stop):
+    held = checkpoint.sole_trainer(model_dir) if distribution.is_chief else contextlib.nullcontext()
+    with held, interruption.StopRequest() as stop, interruption.noted(preemption_notice, stop):
         before = model_dirs.read_config(model_dir) if model_dirs.exists(model_dir) else None
         if before is not None:
-            resume.check_goes_on(before, config, model_dir)
+            initialization.check_goes_on(before, config, model_dir)
             data.check_vocabulary(model_dir)
-        if init_from is not None and (before is None or not resume.has_state(model_dir)):
+        if init_from is not None and (before is None or not initialization.has_state(model_dir)):
             initialization.check(init_from, config, data.tokenizer)
         record = data_record.check(model_dir, data_record.of_run(config, data), new_data)
         run = _Run(config, data, model_dir, distribution, profile_steps)
@@ -193,7 +188,7 @@ class _Run:
         self._record = record.at(done)
         self._checkpoints.forget_best(self._record.valid_since)
         if before is not None:
-            resume.warn_of_rate(before, self._config, done)
+            initialization.warn_of_rate(before, self._config, done)
         if self._distribution.is_chief:
             data_record.write(self._model_dir, self._record)
             model_dirs.describe(self._model_dir, self._config, self._data.tokenizer)
@@ -212,14 +207,14 @@ class _Run:
         for note in layer_specs.notes(self._config.model):
             logging.info(note)
 
-    def go_on(self, stop: signals.StopRequest) -> Result:
+    def go_on(self, stop: interruption.StopRequest) -> Result:
         """Trains to the end, until `stop` has a name, or until nothing gets better."""
         done = int(self._optimizer.iterations.numpy())
         start = done - (self._record.train.since or 0)
         with prefetch.prefetched(self._data.train.arrays(start_step=start)) as batches:
             return self._train(batches, done, stop)
 
-    def _train(self, batches: Iterator[Batch], done: int, stop: signals.StopRequest) -> Result:
+    def _train(self, batches: Iterator[Batch], done: int, stop: interruption.StopRequest) -> Result:
         """As `go_on`, from step `done` on.
 
         What a line tells ends with each validation and checkpoint, so that a run that goes on from
@@ -304,7 +299,7 @@ class _Run:
         self._valid = valid
 
     def _result(
-        self, step: int, nats: float | None, stop: signals.StopRequest, is_enough: bool
+        self, step: int, nats: float | None, stop: interruption.StopRequest, is_enough: bool
     ) -> Result:
         best = self._checkpoints.best_nats
         is_early = is_enough and step < self._config.train.train_steps
@@ -321,3 +316,17 @@ def _for_evaluation(model: TransformerXL, config: EvalConfig) -> TransformerXL:
     """The model with the lengths of its evaluation, sharing the weights."""
     lengths = {name: getattr(config, name) for name in ("mem_len", "clamp_len", "attention_span")}
     return model.with_lengths(**{k: v for k, v in lengths.items() if v is not None})
+
+
+def stride(done: int, train: TrainConfig, profile_steps: tuple[int, int] | None) -> int:
+    """`steps_per_loop`, or 1 where something is to be done in between.
+
+    It follows from the number of steps done alone: so a run that goes on makes the calls of one
+    that was never stopped, and all workers make the same.
+    """
+    whole = train.steps_per_loop
+    first, last = profile_steps or (1, train.train_steps)
+    periods = (whole, train.log_every, train.checkpoint_every, train.eval_every or whole)
+    stops = [(done // period + 1) * period for period in periods]
+    stops += [stop for stop in (first - 1, last, train.train_steps) if stop > done]
+    return whole if done + whole <= min(stops) else 1

@@ -1,14 +1,16 @@
 """The numbers of a run as a file of JSON lines, for whatever reads such files."""
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import tensorflow as tf
 from absl import logging
 
 from txl_tf.configs import validation
-from txl_tf.data import files, outputs
+from txl_tf.data import files, outputs, tfrecord
 from txl_tf.inference.metrics import plain
 
 FILE_NAME = "metrics.jsonl"
@@ -66,3 +68,80 @@ def _read(line: bytes) -> dict[str, Any] | None:
 def _is_ours(step: Any = None, split: Any = None, **values: Any) -> bool:
     numbers = all(value is None or type(value) in (int, float) for value in values.values())
     return type(step) is int and isinstance(split, str) and numbers
+
+
+_CONFIG = "config"
+
+
+class Summaries:
+    """Writes scalars and texts under model_dir/tensorboard.
+
+    There is one folder a curve, so that train and valid overlay. A resumed run writes further files
+    into the same folders, and calls `begin` first, so that no step is there twice.
+    """
+
+    def __init__(self, model_dir: str) -> None:
+        self._folder = os.path.join(model_dir, "tensorboard")
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+
+    def begin(self, step: int, config: str) -> None:
+        """Drops what comes after `step`, and shows the config from there on."""
+        for folder in filter(files.is_folder, _paths(self._folder)):
+            with_points = [path for path in _paths(folder) if ".tfevents." in path]
+            for path in with_points:
+                _keep_until(step, path)
+        self.write_text("train", step, _CONFIG, config)
+
+    def write(self, curve: str, step: int, values: Mapping[str, float]) -> None:
+        """Adds a point to each of the `values`' charts."""
+        with self._writing(curve):
+            for name, value in values.items():
+                tf.summary.scalar(name, value, step=step)
+
+    def write_text(self, curve: str, step: int, name: str, text: str) -> None:
+        """Adds a text, shown as it is: TensorBoard would take it for Markdown."""
+        with self._writing(curve):
+            lines = text.splitlines() or [""]
+            tf.summary.text(name, "\n".join(f"    {line}" for line in lines), step=step)
+
+    @contextlib.contextmanager
+    def _writing(self, curve: str) -> Iterator[None]:
+        if curve not in self._writers:
+            folder = os.path.join(self._folder, curve)
+            self._writers[curve] = tf.summary.create_file_writer(folder)
+        with self._writers[curve].as_default():
+            yield
+        self._writers[curve].flush()
+
+
+def _paths(folder: str) -> list[str]:
+    if not files.is_folder(folder):
+        return []
+    return [os.path.join(folder, name) for name in files.names(folder)]
+
+
+def _keep_until(step: int, path: str) -> None:
+    """Writes an event file anew without later events, the config of `step` and a torn end."""
+    kept, is_whole = [], True
+    try:
+        for record in tfrecord.records(path):
+            event = tf.compat.v1.Event.FromString(record)
+            if event.step < step or event.step == step and not _is_config(event):
+                kept.append(record)
+            else:
+                is_whole = False
+    except ValueError:  # its writer was killed
+        is_whole = False
+    if is_whole:
+        return
+    outputs.sweep(path)
+    with outputs.draft(path) as folder:
+        draft = os.path.join(folder, "draft")  # a name that TensorBoard passes over
+        with tfrecord.RecordWriter(draft) as file:
+            for record in kept:
+                file.write(record)
+        files.rename(draft, path)
+
+
+def _is_config(event: Any) -> bool:
+    return any(value.tag == _CONFIG for value in event.summary.value)

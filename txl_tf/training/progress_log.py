@@ -2,18 +2,20 @@
 
 import contextlib
 import math
+import os
+import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from txl_tf.configs.run import TrainConfig
 from txl_tf.data.text_size import TextSize
 from txl_tf.inference.evaluation import Evaluation
 from txl_tf.inference.metrics import Bits, bits, perplexity
-from txl_tf.training.memory_use import memory_use
 from txl_tf.training.skips import SkippedSteps
 from txl_tf.training.step import Metrics
 
@@ -155,3 +157,21 @@ class Journal:
 
 def _line(values: Mapping[str, float]) -> str:
     return " ".join(f"{name}={value:.4g}" for name, value in values.items())
+
+
+def memory_use() -> dict[str, int]:
+    """`memory_bytes` resident in RAM; where there are GPUs, the most of all they had to hold."""
+    found = {"memory_bytes": _resident()}
+    gpus = tf.config.list_logical_devices("GPU")
+    if gpus:
+        peaks = (tf.config.experimental.get_memory_info(gpu.name)["peak"] for gpu in gpus)
+        found["gpu_memory_bytes"] = sum(peaks)
+    return found
+
+
+def _resident() -> int:
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # no Linux: the most it ever took
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

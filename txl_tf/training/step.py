@@ -12,7 +12,7 @@ from txl_tf.models.memory import Memory
 from txl_tf.ops.dropout import DropoutKey
 from txl_tf.training import update
 from txl_tf.training.distribution import Distribution
-from txl_tf.training.loss_scale import LossScale
+from txl_tf.training.optimizer import LossScale
 
 _IGNORED = -1  # a target that is no token
 
