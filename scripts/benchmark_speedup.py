@@ -38,7 +38,8 @@ import ceiling
 import contest
 import timing
 from benchmark_options import Options
-from txl_tf.configs.run import Config, TransformerXLConfig
+from txl_tf.configs.model import TransformerXLConfig
+from txl_tf.configs.run import Config
 from txl_tf.inference import decode_state as states
 from txl_tf.models.transformer_xl import TransformerXL
 

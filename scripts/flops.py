@@ -25,7 +25,7 @@ each layer computes for all B T tokens together
 For "xl" positions, dense attention and the plain feed-forward net.
 """
 
-from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.configs.model import TransformerXLConfig
 
 
 def inference(config: TransformerXLConfig, segment_len: int) -> float:

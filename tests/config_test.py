@@ -8,16 +8,8 @@ from absl.testing import absltest, parameterized
 import helpers
 from txl_tf.classification.config import TextConfig
 from txl_tf.configs import layer_specs, presets, validation
-from txl_tf.configs.encoder_config import EncoderConfig
-from txl_tf.configs.run import (
-    Config,
-    DataConfig,
-    EvalConfig,
-    TrainConfig,
-    TransformerXLConfig,
-    override,
-    override_all,
-)
+from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
+from txl_tf.configs.run import Config, DataConfig, EvalConfig, TrainConfig, override, override_all
 
 WHOLE = (
     (TransformerXLConfig, dict(vocab_size=11)),

@@ -10,7 +10,7 @@ from absl.testing import absltest, parameterized
 import helpers
 import rounding
 from txl_tf.configs import layer_specs
-from txl_tf.configs.encoder_config import EncoderConfig
+from txl_tf.configs.model import EncoderConfig
 from txl_tf.models import block_stack
 from txl_tf.models.encoder import Encoder
 from txl_tf.models.transformer_xl import TransformerXL

@@ -9,7 +9,7 @@ import unittest
 
 import numpy as np
 
-from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.data import metadata, shards, tokenizers, vocabulary
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -7,7 +7,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf.configs.encoder_config import EncoderConfig
+from txl_tf.configs.model import EncoderConfig
 from txl_tf.models.encoder import Encoder
 from txl_tf.models.memory import Memory
 from txl_tf.models.sequence_classifier import SequenceClassifier, TokenClassifier

@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 import helpers
 import model_laws
 import rounding
-from txl_tf.configs import run as configs
+from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.layers.position_kinds import POSITIONS
 from txl_tf.models.transformer_xl import TransformerXL
 
@@ -36,8 +36,8 @@ class KindsTest(model_laws.Laws, parameterized.TestCase):
         return make_model(kind, **lengths | changes)
 
     def test_every_kind_is_covered(self):
-        self.assertEqual(tuple(POSITIONS), configs.POSITIONS)
-        self.assertEqual(tuple(OPTIONS), configs.POSITIONS)
+        self.assertEqual(tuple(POSITIONS), TransformerXLConfig.POSITIONS)
+        self.assertEqual(tuple(OPTIONS), TransformerXLConfig.POSITIONS)
 
     @parameterized.parameters(*OPTIONS)
     def test_places_matter(self, kind):

@@ -11,7 +11,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf.configs.encoder_config import EncoderConfig
+from txl_tf.configs.model import EncoderConfig
 from txl_tf.models.masked_language_model import MaskedLanguageModel
 from txl_tf.models.sequence_classifier import SequenceClassifier, TokenClassifier
 from txl_tf.models.transformer_xl import TransformerXL

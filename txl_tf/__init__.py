@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from txl_tf.attention import ATTENTION
     from txl_tf.classification.classifier import Classifier
-    from txl_tf.configs.encoder_config import EncoderConfig
+    from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
     from txl_tf.configs.presets import preset
     from txl_tf.configs.run import (
         Config,
         DataConfig,
         EvalConfig,
         TrainConfig,
-        TransformerXLConfig,
         override,
         override_all,
     )
@@ -86,7 +85,7 @@ _HOMES = {
     "Config": "txl_tf.configs.run",
     "DataConfig": "txl_tf.configs.run",
     "Encoder": "txl_tf.models.encoder",
-    "EncoderConfig": "txl_tf.configs.encoder_config",
+    "EncoderConfig": "txl_tf.configs.model",
     "EvalConfig": "txl_tf.configs.run",
     "MaskedLanguageModel": "txl_tf.models.masked_language_model",
     "Memory": "txl_tf.models.memory",
@@ -97,7 +96,7 @@ _HOMES = {
     "TokenClassifier": "txl_tf.models.sequence_classifier",
     "TrainConfig": "txl_tf.configs.run",
     "TransformerXL": "txl_tf.models.transformer_xl",
-    "TransformerXLConfig": "txl_tf.configs.run",
+    "TransformerXLConfig": "txl_tf.configs.model",
     "evaluate": "txl_tf.inference.evaluation",
     "export_saved_model": "txl_tf.export.serving.saved_model",
     "export_tflite": "txl_tf.export.edge.tflite",

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from txl_tf.configs import layer_specs, specs
-from txl_tf.configs.encoder_config import EncoderConfig
-from txl_tf.configs.run import TrainConfig, TransformerXLConfig
+from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
+from txl_tf.configs.run import TrainConfig
 
 Model = TransformerXLConfig | EncoderConfig
 _FLOAT = 4  # bytes; of weights, sums, scores and losses, whatever the precision

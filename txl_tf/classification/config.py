@@ -4,8 +4,8 @@ import dataclasses
 import json
 
 from txl_tf.configs import layer_specs, validation
-from txl_tf.configs.encoder_config import EncoderConfig
-from txl_tf.configs.run import TrainConfig, TransformerXLConfig
+from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
+from txl_tf.configs.run import TrainConfig
 from txl_tf.configs.validation import LONGEST, check_between, check_choice
 from txl_tf.models import backbones
 from txl_tf.models.sequence_classifier import check_pooling

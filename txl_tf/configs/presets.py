@@ -7,7 +7,8 @@ large: its TPU scripts). Results are the test figures of arXiv 1901.02860.
 import dataclasses
 from typing import Any
 
-from txl_tf.configs.run import Config, DataConfig, EvalConfig, TrainConfig, TransformerXLConfig
+from txl_tf.configs.model import TransformerXLConfig
+from txl_tf.configs.run import Config, DataConfig, EvalConfig, TrainConfig
 
 
 def names() -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from absl import logging
 
 from txl_tf.configs import validation
-from txl_tf.configs.stack_config import MOST_STD, StackConfig
+from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.configs.validation import (
     LARGEST_SEED,
     LONGEST,
@@ -19,131 +19,11 @@ from txl_tf.configs.validation import (
     check_rate,
 )
 
-POSITIONS = ("xl", "shaw", "absolute", "absolute_per_layer")
 POLICIES = {  # Keras' name of what a precision computes in
     "float32": "float32",
     "bfloat16": "mixed_bfloat16",
     "float16": "mixed_float16",
 }
-_WITH_SINUSOIDS = ("xl", "absolute")
-_WITH_TABLES = ("shaw", "absolute_per_layer")
-_WITHOUT_MEMORY = ("absolute", "absolute_per_layer")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TransformerXLConfig(StackConfig):
-    """One architecture (arXiv 1901.02860), with the options of the published implementations.
-
-    Attributes:
-      vocab_size: number of token ids, V.
-      num_layers: number of layers, L.
-      d_model: width of the residual stream, D. Even where there are sinusoids: half are cosines.
-      num_heads: attention heads, H.
-      head_dim: width of a head, K; None becomes d_model // num_heads, 1 at least. H * K need not
-        equal D.
-      d_inner: width of the feed-forward net's hidden layer, F; None becomes 4 * d_model.
-      mem_len: memory slots a layer, M. Zero means no memory.
-      d_embed: width of the first embedding table; None means d_model.
-      cutoffs: first ids of the tail clusters, rising; empty means a plain softmax.
-      div_val: cluster i has embeddings of width d_embed // div_val**i; 1 means one table.
-      untie_biases: whether each layer has its own u and v, not one pair for all.
-      tie_embeddings: whether the output tables are the input tables.
-      tie_projections: for each cluster, whether the output projection is the input one. The last
-        value repeats.
-      tie_output_projection: the same without cut-offs, where d_embed differs from d_model: True in
-        the TensorFlow original, where PyTorch and Hugging Face read their `tie_projs`.
-      project_same_dim: whether a cluster as wide as d_model is projected all the same
-        (only where div_val > 1; a single table is projected when its width differs).
-      pre_norm: whether LayerNorm stands before attention and feed-forward, not after the sums.
-      dropout: rate at the paper's places (embeddings, positions, sub-layer outputs, final).
-      attention_dropout: rate on attention weights.
-      init_std: deviation of the normal initialiser of weights.
-      proj_init_std: deviation of the normal initialiser of embedding and softmax projections.
-      clamp_len: distances above this count as this; None is off.
-      position: how positions enter: "xl", the paper's relative encodings; "shaw", learned ones;
-        "absolute", sinusoids added to the embedding, and "absolute_per_layer", learned vectors
-        added to the input of each layer, both without memory.
-      num_positions: rows of learned tables, for "shaw" and "absolute_per_layer".
-      attention: attention spec of each layer, for example ("local(window=128)", "dense"), repeated.
-      feed_forward: feed-forward spec of each layer, repeated.
-      layer_norm_epsilon: 1e-12 in the TensorFlow original, 1e-5 in PyTorch and Hugging Face.
-      attention_span: most keys that a query sees, itself included; None is no limit. The
-        originals' `same_length` is mem_len + 1 (TensorFlow) or mem_len (PyTorch).
-      attend_to_initial_zeros: whether a fresh memory counts as full of zeros, which take attention
-        mass, as in the TensorFlow and Hugging Face originals.
-
-    Raises:
-      ValueError: a field breaks a rule; the message names the field and the value.
-    """
-
-    mem_len: int = 512
-    d_embed: int | None = None
-    cutoffs: tuple[int, ...] = ()
-    div_val: int = 1
-    tie_embeddings: bool = True
-    tie_projections: tuple[bool, ...] = (False,)
-    tie_output_projection: bool = True
-    project_same_dim: bool = True
-    proj_init_std: float = 0.01
-    num_positions: int | None = None
-    attention_span: int | None = None
-    attend_to_initial_zeros: bool = False
-
-    def __post_init__(self) -> None:
-        self.check_stack()
-        check_between(self, 1, LONGEST, "d_embed", "div_val", "attention_span", "num_positions")
-        check_between(self, 0, LONGEST, "mem_len")
-        check_between(self, 0, MOST_STD, "proj_init_std")
-        rising = all(a < b for a, b in zip((0, *self.cutoffs), self.cutoffs, strict=False))
-        check(rising, "cutoffs", "rise from above 0", self.cutoffs)
-        if self.cutoffs and self.cutoffs[-1] >= self.vocab_size:
-            raise ValueError(
-                f"cutoffs must lie below vocab_size {self.vocab_size}, got {self.cutoffs}"
-            )
-        if self.div_val > 1 and not self.cutoffs:
-            raise ValueError(f"div_val must be 1 without cutoffs, got {self.div_val}")
-        narrowest = self.embed_dim // self.div_val ** len(self.cutoffs)
-        if narrowest < 1:
-            raise ValueError(
-                f"div_val must leave the last cluster a width of at least 1, got {self.div_val} "
-                f"with d_embed {self.embed_dim} and {len(self.cutoffs)} cutoffs"
-            )
-        self._check_position()
-        check(len(self.tie_projections) > 0, "tie_projections", "not be empty", ())
-        if not self.tie_output_projection and (self.cutoffs or self.embed_dim == self.d_model):
-            raise ValueError(
-                "tie_output_projection must be true with cutoffs, where tie_projections says it of "
-                "each cluster, and where d_embed is d_model, got False with cutoffs "
-                f"{self.cutoffs}, d_embed {self.embed_dim} and d_model {self.d_model}"
-            )
-        self.check_specs()
-
-    def _check_position(self) -> None:
-        check_choice(self, "position", POSITIONS)
-        if self.position in _WITH_SINUSOIDS:
-            self.check_even()
-        if self.position in _WITH_TABLES and self.num_positions is None:
-            raise ValueError(f"num_positions must be given for position {self.position}, got none")
-        if self.position not in _WITH_TABLES and self.num_positions is not None:
-            raise ValueError(
-                f"num_positions must be none for position {self.position}, which has no table, "
-                f"got {self.num_positions}"
-            )
-        if self.position in _WITHOUT_MEMORY and self.mem_len:
-            raise ValueError(
-                f"mem_len must be 0 for position {self.position}: what is remembered would have "
-                f"the places of an earlier segment, got {self.mem_len}"
-            )
-
-    @property
-    def is_causal(self) -> bool:
-        """Whether a token sees none behind it: always."""
-        return True
-
-    @property
-    def embed_dim(self) -> int:
-        """Width of the first embedding table: `d_embed`, else `d_model`."""
-        return self.d_model if self.d_embed is None else self.d_embed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

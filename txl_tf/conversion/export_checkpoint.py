@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 
 from txl_tf import model_dir as model_dirs
-from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.conversion import huggingface, original_layout, tensors, tf1
 from txl_tf.data import files, outputs
 from txl_tf.models.transformer_xl import TransformerXL

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.conversion import huggingface, nvidia, pytorch, tensors, tf1
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from txl_tf.configs import validation
-from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.data import files
 
 # What a JSON file may say about a model, and what it must be; all else in it is not about that.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.conversion import hparams, pytorch, tensors, torch_naming
 from txl_tf.conversion.torch_reader import torch_files
 

@@ -7,7 +7,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.conversion import hparams, original_layout, tensors, torch_naming
 from txl_tf.conversion.torch_reader import torch_files
 from txl_tf.conversion.torch_reader.allowlist import Record

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.conversion import hparams as flags
 from txl_tf.conversion import original_layout, tensors
 from txl_tf.data import files

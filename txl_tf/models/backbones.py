@@ -4,8 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.configs.encoder_config import EncoderConfig
-from txl_tf.configs.run import TransformerXLConfig
+from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
 from txl_tf.models import block_stack
 from txl_tf.models.encoder import Encoder
 from txl_tf.models.transformer_xl import TransformerXL

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.configs import layer_specs
-from txl_tf.configs.encoder_config import EncoderConfig
+from txl_tf.configs.model import EncoderConfig
 from txl_tf.configs.validation import from_dict
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.position_kinds import POSITIONS

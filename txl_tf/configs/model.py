@@ -1,0 +1,233 @@
+"""The architectures of models: frozen dataclasses, checked on construction."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from txl_tf.configs import layer_specs, validation
+from txl_tf.configs.validation import LONGEST, check, check_between, check_choice, check_rate
+
+_WITH_SINUSOIDS = ("xl", "absolute")
+_WITH_TABLES = ("shaw", "absolute_per_layer")
+_WITHOUT_MEMORY = ("absolute", "absolute_per_layer")
+_MOST_STD = 1e3  # of initial weights: nothing is learnt from there, but nothing overflows either
+
+if TYPE_CHECKING:
+    Derived = int  # which it is from construction on
+else:
+    Derived = int | None
+_DERIVED: Any = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """Base class of architectures made of a stack of blocks: the fields they share.
+
+    Attributes:
+      vocab_size: number of token ids, V.
+      num_layers: number of layers, L.
+      d_model: width of the residual stream, D. Even where there are sinusoids: half are cosines.
+      num_heads: attention heads, H.
+      head_dim: width of a head, K; None becomes d_model // num_heads, 1 at least. H * K need not
+        equal D.
+      d_inner: width of the feed-forward net's hidden layer, F; None becomes 4 * d_model.
+      untie_biases: whether each layer has its own u and v, not one pair for all.
+      pre_norm: whether LayerNorm stands before attention and feed-forward, not after the sums.
+      dropout: rate at the paper's sites (embeddings, positions, sub-layer outputs, final).
+      attention_dropout: rate on attention weights.
+      init_std: standard deviation of the normal initializer of weights.
+      clamp_len: distances above this count as this; None is off. Positions of an encoder with
+        "absolute" are clamped in the same way.
+      position: how positions enter; one of `POSITIONS`.
+      attention: attention spec of each layer, for example ("local(window=128)", "dense"), repeated.
+      feed_forward: feed-forward spec of each layer, repeated.
+      layer_norm_epsilon: added to variances: 1e-12 in the TensorFlow original, 1e-5 in PyTorch and
+        Hugging Face.
+    """
+
+    POSITIONS: ClassVar[tuple[str, ...]]
+
+    vocab_size: int
+    num_layers: int = 12
+    d_model: int = 512
+    num_heads: int = 8
+    head_dim: Derived = _DERIVED
+    d_inner: Derived = _DERIVED
+    untie_biases: bool = False
+    pre_norm: bool = False
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    init_std: float = 0.02
+    clamp_len: int | None = None
+    position: str = "xl"
+    attention: tuple[str, ...] = ("dense",)
+    feed_forward: tuple[str, ...] = ("dense",)
+    layer_norm_epsilon: float = 1e-5
+
+    def check_stack(self) -> None:
+        """Refuses fields of the wrong type, and sizes and rates that no stack can have.
+
+        Widths that are None become numbers here, so that a config says what a model has.
+        """
+        validation.check_types(self)
+        check_between(self, 1, LONGEST, "vocab_size", "num_layers", "d_model", "num_heads")
+        check_between(self, 1, LONGEST, "head_dim", "d_inner", "clamp_len")
+        if self.head_dim is None:
+            object.__setattr__(self, "head_dim", max(self.d_model // self.num_heads, 1))
+        if self.d_inner is None:
+            object.__setattr__(self, "d_inner", 4 * self.d_model)
+        check_between(self, 0, _MOST_STD, "init_std")
+        check_between(self, 1e-30, 1, "layer_norm_epsilon")
+        check_rate(self, "dropout", "attention_dropout")
+
+    def check_even(self) -> None:
+        """Refuses a width that sinusoids do not fill."""
+        if self.d_model % 2:
+            raise ValueError(f"d_model must be even (half sines, half cosines), got {self.d_model}")
+
+    def check_specs(self) -> None:
+        """Refuses specs of layers that are missing or break their kinds' rules."""
+        for field in ("attention", "feed_forward"):
+            check(len(getattr(self, field)) > 0, field, "not be empty", ())
+        layer_specs.check_specs(layer_specs.ATTENTION, "attention", self)
+        layer_specs.check_specs(layer_specs.FEED_FORWARD, "feed_forward", self)
+
+    def layer_specs(self, field: str) -> tuple[str, ...]:
+        """The spec of each layer: ("a", "b") over three layers is ("a", "b", "a")."""
+        specs = getattr(self, field)
+        return tuple(specs[i % len(specs)] for i in range(self.num_layers))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransformerXLConfig(StackConfig):
+    """One architecture (arXiv 1901.02860), with the options of the published implementations.
+
+    Attributes, besides those of `StackConfig`:
+      mem_len: memory slots a layer, M. Zero means no memory.
+      d_embed: width of the first embedding table; None means d_model.
+      cutoffs: first ids of the tail clusters, rising; empty means a plain softmax.
+      div_val: cluster i has embeddings of width d_embed // div_val**i; 1 means one table.
+      tie_embeddings: whether the output tables are the input tables.
+      tie_projections: for each cluster, whether the output projection is the input one. The last
+        value repeats.
+      tie_output_projection: the same without cut-offs, where d_embed differs from d_model: True in
+        the TensorFlow original, where PyTorch and Hugging Face read their `tie_projs`.
+      project_same_dim: whether a cluster as wide as d_model is projected all the same
+        (only where div_val > 1; a single table is projected when its width differs).
+      proj_init_std: deviation of the normal initialiser of embedding and softmax projections.
+      position: how positions enter: "xl", the paper's relative encodings; "shaw", learned ones;
+        "absolute", sinusoids added to the embedding, and "absolute_per_layer", learned vectors
+        added to the input of each layer, both without memory.
+      num_positions: rows of learned tables, for "shaw" and "absolute_per_layer".
+      attention_span: most keys that a query sees, itself included; None is no limit. The
+        originals' `same_length` is mem_len + 1 (TensorFlow) or mem_len (PyTorch).
+      attend_to_initial_zeros: whether a fresh memory counts as full of zeros, which take attention
+        mass, as in the TensorFlow and Hugging Face originals.
+
+    Raises:
+      ValueError: a field breaks a rule; the message names the field and the value.
+    """
+
+    POSITIONS = ("xl", "shaw", "absolute", "absolute_per_layer")
+
+    mem_len: int = 512
+    d_embed: int | None = None
+    cutoffs: tuple[int, ...] = ()
+    div_val: int = 1
+    tie_embeddings: bool = True
+    tie_projections: tuple[bool, ...] = (False,)
+    tie_output_projection: bool = True
+    project_same_dim: bool = True
+    proj_init_std: float = 0.01
+    num_positions: int | None = None
+    attention_span: int | None = None
+    attend_to_initial_zeros: bool = False
+
+    def __post_init__(self) -> None:
+        self.check_stack()
+        check_between(self, 1, LONGEST, "d_embed", "div_val", "attention_span", "num_positions")
+        check_between(self, 0, LONGEST, "mem_len")
+        check_between(self, 0, _MOST_STD, "proj_init_std")
+        rising = all(a < b for a, b in zip((0, *self.cutoffs), self.cutoffs, strict=False))
+        check(rising, "cutoffs", "rise from above 0", self.cutoffs)
+        if self.cutoffs and self.cutoffs[-1] >= self.vocab_size:
+            raise ValueError(
+                f"cutoffs must lie below vocab_size {self.vocab_size}, got {self.cutoffs}"
+            )
+        if self.div_val > 1 and not self.cutoffs:
+            raise ValueError(f"div_val must be 1 without cutoffs, got {self.div_val}")
+        narrowest = self.embed_dim // self.div_val ** len(self.cutoffs)
+        if narrowest < 1:
+            raise ValueError(
+                f"div_val must leave the last cluster a width of at least 1, got {self.div_val} "
+                f"with d_embed {self.embed_dim} and {len(self.cutoffs)} cutoffs"
+            )
+        self._check_position()
+        check(len(self.tie_projections) > 0, "tie_projections", "not be empty", ())
+        if not self.tie_output_projection and (self.cutoffs or self.embed_dim == self.d_model):
+            raise ValueError(
+                "tie_output_projection must be true with cutoffs, where tie_projections says it of "
+                "each cluster, and where d_embed is d_model, got False with cutoffs "
+                f"{self.cutoffs}, d_embed {self.embed_dim} and d_model {self.d_model}"
+            )
+        self.check_specs()
+
+    def _check_position(self) -> None:
+        check_choice(self, "position", self.POSITIONS)
+        if self.position in _WITH_SINUSOIDS:
+            self.check_even()
+        if self.position in _WITH_TABLES and self.num_positions is None:
+            raise ValueError(f"num_positions must be given for position {self.position}, got none")
+        if self.position not in _WITH_TABLES and self.num_positions is not None:
+            raise ValueError(
+                f"num_positions must be none for position {self.position}, which has no table, "
+                f"got {self.num_positions}"
+            )
+        if self.position in _WITHOUT_MEMORY and self.mem_len:
+            raise ValueError(
+                f"mem_len must be 0 for position {self.position}: what is remembered would have "
+                f"the places of an earlier segment, got {self.mem_len}"
+            )
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether tokens attend to earlier ones alone: always."""
+        return True
+
+    @property
+    def embed_dim(self) -> int:
+        """Width of the first embedding table: `d_embed`, else `d_model`."""
+        return self.d_model if self.d_embed is None else self.d_embed
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderConfig(StackConfig):
+    """One stack of blocks that reads a text whole, each token attending to earlier and later ones.
+
+    It has no memory, for a memory holds what was read before, and no `mem_len`: a text that is
+    longer than what can be read at once is one for a `TransformerXLConfig`.
+
+    Attributes, besides those of `StackConfig`:
+      position: how positions enter: "xl", Transformer-XL's relative encodings, of distances to
+        later tokens too; "absolute", sinusoids of places from the start, added to the embedding.
+
+    Raises:
+      ValueError: a field breaks a rule; the message names the field and the value.
+    """
+
+    POSITIONS = ("xl", "absolute")
+
+    def __post_init__(self) -> None:
+        self.check_stack()
+        check_choice(self, "position", self.POSITIONS)
+        self.check_even()
+        self.check_specs()
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether tokens attend to earlier ones alone: never."""
+        return False
+
+    @property
+    def mem_len(self) -> int:
+        """Memory slots: none."""
+        return 0
