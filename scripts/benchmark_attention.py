@@ -36,8 +36,8 @@ import contest
 import timing
 from benchmark_options import Options
 from peak import peak
-from txl_tf.attention import ATTENTION
-from txl_tf.configs import layer_specs, specs
+from txl_tf.attention import make_core
+from txl_tf.configs import layer_specs
 from txl_tf.configs.run import Config
 from txl_tf.ops.attention_mask import Visibility
 from txl_tf.ops.dropout import DropoutKey
@@ -98,13 +98,13 @@ class Core:
         draw = np.random.default_rng(0).normal
         shape = [1, _HEADS, length, _WIDTH]
         self.inputs = [tf.constant(draw(size=shape), tf.float32) for _ in range(4)]
-        self.core = specs.build(ATTENTION, kind.spec)
+        self.core = _core(kind.spec)
         self.core.build_weights(_HEADS * _WIDTH, _HEADS, _WIDTH, 0.02)
         self.core.built = True
         if self.core.TAKES_INPUT:
             shape = [1, length, _HEADS * _WIDTH]
             self.inputs.append(tf.constant(draw(size=shape), tf.float32))
-        reach = min(length - 1, specs.build(layer_specs.ATTENTION, kind.spec).reach or length)
+        reach = min(length - 1, self.core.spec.reach or length)
         rows = 1 + reach * (1 if kind.lookahead == 0 else 2)
         self.encodings = tf.constant(draw(size=[_HEADS, rows, _WIDTH]), tf.float32)
         self._step = tf.function(self._values_and_gradients, autograph=False)
@@ -116,7 +116,7 @@ class Core:
 
     def values(self, spec: str | None = None, **changes: Any) -> np.ndarray:
         """Those of the core itself, or of another, that sees by the same or by changed rules."""
-        core = self.core if spec is None else specs.build(ATTENTION, spec)
+        core = self.core if spec is None else _core(spec)
         rules = dataclasses.replace(self.rules, **changes)
         return self._attend(core, rules).numpy()
 
@@ -217,3 +217,7 @@ def _growth(rows: list[dict[str, Any]]) -> float | None:
         return None
     x, y = ([math.log(r[name]) for r in measured] for name in ("length", "ms"))
     return float(np.polyfit(x, y, 1)[0])
+
+
+def _core(spec: str):
+    return make_core(layer_specs.parse(layer_specs.ATTENTION, spec))

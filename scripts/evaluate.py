@@ -16,7 +16,7 @@ import program  # first: it quiets TensorFlow, which the others import
 from absl import flags, logging
 
 import model_flags
-from txl_tf.configs import layer_specs, presets
+from txl_tf.configs import presets
 from txl_tf.data.batches import Batches
 from txl_tf.inference import evaluation
 from txl_tf.progress import Progress
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> None:
     )
     batches.metadata.check_vocabulary(loaded.tokenizer.vocab_size, loaded.tokenizer.checksum)
     logging.info("step=%d %s", loaded.step, settings)
-    for note in layer_specs.notes(loaded.model.config):
+    for note in loaded.model.config.warnings():
         logging.info(note)
     with Progress("evaluate", "tokens") as progress:
         found = evaluation.evaluate(

@@ -5,8 +5,8 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
+import spec_layers
 from txl_tf.attention import ATTENTION, dense
-from txl_tf.configs import specs
 from txl_tf.ops.attention_mask import Visibility
 
 SPECS = {
@@ -43,7 +43,7 @@ class AttentionContractTest(parameterized.TestCase):
 
     @parameterized.product(spec=tuple(SPECS.values()))
     def test_the_future_does_not_leak(self, spec):
-        core, arrays = specs.build(ATTENTION, spec), inputs()
+        core, arrays = spec_layers.core(spec), inputs()
         before = np.array(core(*arrays, visibility=visibility()))
         arrays[2][:, :, -1] += 1.0  # only the last query may see the last key
         arrays[3][:, :, -1] += 1.0
@@ -53,7 +53,7 @@ class AttentionContractTest(parameterized.TestCase):
 
     @parameterized.product(spec=tuple(SPECS.values()))
     def test_slots_that_hold_nothing_are_not_seen(self, spec):
-        core, arrays = specs.build(ATTENTION, spec), inputs()
+        core, arrays = spec_layers.core(spec), inputs()
         before = np.array(core(*arrays, visibility=visibility()))
         arrays[2][:, :, 0] += 1.0  # row 0 remembers this slot, row 1 does not
         arrays[3][:, :, 0] += 1.0
@@ -63,7 +63,7 @@ class AttentionContractTest(parameterized.TestCase):
 
     @parameterized.product(spec=tuple(SPECS.values()))
     def test_compiled_equals_eager(self, spec):
-        core, arrays = specs.build(ATTENTION, spec), inputs()
+        core, arrays = spec_layers.core(spec), inputs()
         compiled = tf.function(
             lambda *arrays: core(*arrays, visibility=visibility(attention_span=2)),
             jit_compile=True,
@@ -74,18 +74,18 @@ class AttentionContractTest(parameterized.TestCase):
 
     @parameterized.product(spec=tuple(SPECS.values()))
     def test_comes_back_from_its_config(self, spec):
-        core = specs.build(ATTENTION, spec, dropout=0.25, site=9)
+        core = spec_layers.core(spec, dropout=0.25, site=9)
         again = type(core).from_config(core.get_config())
         self.assertEqual(again.get_config(), core.get_config())
         self.assertEqual((again.dropout, again.site), (0.25, 9))
 
     @parameterized.product(spec=tuple(SPECS.values()))
     def test_bfloat16_scores_in_float32(self, spec):
-        core = specs.build(ATTENTION, spec, dtype="mixed_bfloat16")
+        core = spec_layers.core(spec, dtype="mixed_bfloat16")
         arrays = inputs()
         rough = core(*[tf.cast(a, tf.bfloat16) for a in arrays], visibility=visibility())
         self.assertEqual(rough.dtype, tf.bfloat16)
-        exact = specs.build(ATTENTION, spec)(*arrays, visibility=visibility())
+        exact = spec_layers.core(spec)(*arrays, visibility=visibility())
         scale = np.abs(arrays[3]).max()
         atol = rounding.typical(2 * 4, 2 * 5, scale=scale)
         np.testing.assert_allclose(tf.cast(rough, tf.float32), exact, rtol=0, atol=atol)
@@ -97,7 +97,7 @@ class DenseAttentionTest(parameterized.TestCase):
         arrays = inputs(queries=queries, keys=memory + queries)
         arrays[-1] = arrays[-1][:, far:]  # what is farther scores 0
         remembered = (memory, max(memory - 1, 0))
-        core = specs.build(ATTENTION, "dense")
+        core = spec_layers.core("dense")
         rules = visibility(remembered, attention_span=span)
         found = np.array(core(*arrays, visibility=rules))
         atol = rounding.of_attention(4, memory + queries, arrays[3])
@@ -109,7 +109,7 @@ class DenseAttentionTest(parameterized.TestCase):
         arrays = inputs(rows=5)
         documents = np.cumsum(draw(5, 3, seed=9) > 0.5, axis=1).astype("int32")
         rules = visibility((2, 1, 0, 2, 1), documents=tf.constant(documents), attention_span=3)
-        core = specs.build(ATTENTION, "dense")
+        core = spec_layers.core("dense")
         expected = core(*arrays, visibility=rules)
         bytes_of_a_row = 4 * 2 * 3 * 5  # heads, queries, keys
         with absltest.mock.patch.object(dense, "_CACHE", at_once * bytes_of_a_row):
@@ -127,7 +127,7 @@ class DenseAttentionTest(parameterized.TestCase):
         arrays = inputs(queries=queries, keys=memory + queries)
         arrays[-1] = arrays[-1][:, far:]
         remembered = (memory, max(memory - 1, 0))
-        core = specs.build(ATTENTION, "dense")
+        core = spec_layers.core("dense")
         with absltest.mock.patch.object(dense, "_BLOCK", block):
             found = core(*arrays, visibility=visibility(remembered, attention_span=span))
         atol = rounding.of_attention(4, memory + queries, arrays[3])
@@ -143,7 +143,7 @@ class DenseAttentionTest(parameterized.TestCase):
         arrays = inputs(queries=6, keys=8)
         documents = tf.constant([[0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 1, 1]])
         rules = visibility(documents=documents)
-        core = specs.build(ATTENTION, "dense")
+        core = spec_layers.core("dense")
         expected = core(*arrays, visibility=rules)
         with absltest.mock.patch.object(dense, "_BLOCK", 2):
             found = core(*arrays, visibility=rules)

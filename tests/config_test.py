@@ -150,7 +150,8 @@ class RulesTest(parameterized.TestCase):
 
     def test_layers_repeat_their_specs(self):
         config = helpers.tiny_config(num_layers=3, attention=("dense", "topk(k=1)"))
-        self.assertEqual(config.layer_specs("attention"), ("dense", "topk(k=1)", "dense"))
+        layers = [str(config.layer(index).attention) for index in range(3)]
+        self.assertEqual(layers, ["dense", "topk(k=1)", "dense"])
 
 
 class OverrideTest(parameterized.TestCase):

@@ -9,7 +9,6 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf.configs import layer_specs
 from txl_tf.configs.model import EncoderConfig
 from txl_tf.models import block_stack
 from txl_tf.models.encoder import Encoder
@@ -41,7 +40,7 @@ def make(kind="xl", **changes):
 
 def read(model, ids, **kwargs):
     """A call in which the first and the fifth token are global, where there are such."""
-    if layer_specs.has_global_tokens(model.config):
+    if model.config.has_global_tokens:
         kwargs["global_tokens"] = tf.range(tf.shape(ids)[1])[tf.newaxis] % 4 + 0 * ids == 0
     return model(ids, **kwargs)
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
-from txl_tf.configs import specs
+import spec_layers
 from txl_tf.feed_forward import FEED_FORWARD
 from txl_tf.ops.dropout import DropoutKey
 
@@ -15,7 +15,7 @@ SPECS = {"dense": "dense", "switch": "switch(experts=3)"}
 
 
 def make(spec, **kwargs):
-    net = specs.build(FEED_FORWARD, spec, d_model=4, d_inner=6, init_std=0.5, **kwargs)
+    net = spec_layers.net(spec, d_model=4, d_inner=6, init_std=0.5, **kwargs)
     net.build((None, None, 4))
     for weight in net.trainable_variables:
         weight.assign(np.random.default_rng(weight.shape[0]).normal(size=weight.shape))

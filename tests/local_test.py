@@ -7,8 +7,9 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
-from txl_tf.attention import ATTENTION
-from txl_tf.configs import specs
+import spec_layers
+from txl_tf.attention import make_core
+from txl_tf.configs.layer_specs import Local
 from txl_tf.ops.attention_mask import Visibility
 from txl_tf.ops.dropout import DropoutKey
 
@@ -92,7 +93,7 @@ class LocalAttentionTest(parameterized.TestCase):
             lookahead=lookahead,
             lengths=None if lookahead == 0 else tf.constant([queries, queries - 3]),
         )
-        core = specs.build(ATTENTION, "local", window=window, dilations=dilations, block=block, k=k)
+        core = make_core(Local(window=window, dilations=dilations, block=block, k=k))
         found = np.array(core(*arrays, visibility=rules))
         expected = oracle(arrays, rules, window, dilations, k)
         real = np.ones(found.shape, bool)
@@ -110,7 +111,7 @@ class LocalAttentionTest(parameterized.TestCase):
             documents=tf.constant(documents, tf.int32),
             attention_span=span,
         )
-        core = specs.build(ATTENTION, "local", window=4, dilations=dilations, block=4)
+        core = make_core(Local(window=4, dilations=dilations, block=4))
         found = np.array(core(*arrays, visibility=rules))
         expected = oracle(arrays, rules, 4, dilations)
         atol = rounding.of_attention(6, 29, arrays[3])
@@ -118,14 +119,14 @@ class LocalAttentionTest(parameterized.TestCase):
 
     @parameterized.product(queries=(1, 2, 5, 64, 200), dilations=((1,), (2,)))
     def test_takes_the_cheaper_way(self, queries, dilations):
-        core = specs.build(ATTENTION, "local", window=16, dilations=dilations, block=16)
+        core = make_core(Local(window=16, dilations=dilations, block=16))
         plan = core._plan(queries, queries + 40, dilations[0], Visibility(remembered=None))
         self.assertEqual(plan is None, queries < 64)
 
     def test_a_ring(self):
         arrays = inputs(2, 1, 8)
         rules = Visibility(remembered=tf.constant([8, 3]))
-        core = specs.build(ATTENTION, "local", window=2, dilations=(1, 2))
+        core = make_core(Local(window=2, dilations=(1, 2)))
         expected = core(*arrays, visibility=rules)
         turned = [tf.roll(x, 3, axis=2) for x in arrays[2:4]]
         ring = dataclasses.replace(rules, place=tf.constant(2))
@@ -134,7 +135,7 @@ class LocalAttentionTest(parameterized.TestCase):
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
     def test_groups_of_heads_drop_on_their_own(self):
-        core = specs.build(ATTENTION, "local", window=4, dilations=(1, 2), block=4, dropout=0.5)
+        core = make_core(Local(window=4, dilations=(1, 2), block=4), dropout=0.5)
         x = tf.ones([1, 4, 32, 6])
         key = DropoutKey(tf.constant([1, 2]), tf.constant([0]))
         told = core(
@@ -147,7 +148,7 @@ class LocalAttentionTest(parameterized.TestCase):
         rules = Visibility(remembered=tf.constant([4]))
         gradients = []
         for spec in ("local(window=5, block=4)", "dense"):
-            core = specs.build(ATTENTION, spec)
+            core = spec_layers.core(spec)
             narrow = dataclasses.replace(rules, attention_span=6)
             with tf.GradientTape() as tape:
                 tape.watch(arrays)

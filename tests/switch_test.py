@@ -10,8 +10,7 @@ import draw_laws
 import helpers
 import model_laws
 import rounding
-from txl_tf.configs import specs
-from txl_tf.feed_forward import FEED_FORWARD
+import spec_layers
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.dropout import DropoutKey
 
@@ -21,7 +20,7 @@ KEY = DropoutKey(tf.constant([3, 4]), tf.range(8))
 
 def make(width, inner, spec="switch", **options):
     common = dict(jitter=0.0, balance_loss=1.0) | options
-    net = specs.build(FEED_FORWARD, spec, d_model=width, d_inner=inner, **common)
+    net = spec_layers.net(spec, d_model=width, d_inner=inner, **common)
     net.build((None, None, width))
     return net
 

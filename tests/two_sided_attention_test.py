@@ -11,8 +11,8 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import rounding
+import spec_layers
 from txl_tf.attention import ATTENTION
-from txl_tf.configs import layer_specs, specs
 from txl_tf.ops.attention_mask import Visibility
 from txl_tf.ops.dropout import DropoutKey
 from txl_tf.ops.shapes import larger, shape_of
@@ -32,7 +32,7 @@ def draw(*shape, seed=0):
 
 
 def make(spec, **common):
-    core = specs.build(ATTENTION, spec, **common)
+    core = spec_layers.core(spec, **common)
     core.build_weights(D_MODEL, HEADS, WIDTH, 0.5)
     core.built = True
     return core
@@ -67,10 +67,7 @@ def rules(num_tokens, rows=3):
 def run(core, arrays, visibility, **kwargs):
     """Calls a core as a block does: with encodings of what its kind may see by place."""
     *arrays, x = arrays
-    kind = next(name for name, row in ATTENTION.items() if type(core) is row)
-    reach = layer_specs.ATTENTION[kind](
-        **{name: getattr(core, name) for name in core.OPTIONS}
-    ).reach
+    reach = core.spec.reach
     if arrays[4] is not None and reach is not None:
         rows = shape_of(arrays[4])[1]
         beyond = larger((rows - 1) // 2 - reach, 0)

@@ -14,8 +14,9 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf.attention import ATTENTION
-from txl_tf.configs import specs
+import spec_layers
+from txl_tf.attention import make_core
+from txl_tf.configs.layer_specs import TopK
 from txl_tf.layers.multi_head_attention import RelativeAttention
 from txl_tf.ops import relative_position
 from txl_tf.ops.attention_mask import Visibility
@@ -46,7 +47,7 @@ class TopKTest(parameterized.TestCase):
     )
     def test_values_and_gradients(self, case):
         data, hparams = load(f"topk_{case}")
-        core = specs.build(ATTENTION, "topk", k=hparams["k"])
+        core = make_core(TopK(k=int(hparams["k"])))
         inputs = [tf.constant(data[f"in.{name}"]) for name in ("q", "k", "v")]
         lengths = data["in.key_mask"].sum(axis=1, dtype="int32") if "in.key_mask" in data else None
         with tf.GradientTape() as tape:
@@ -78,7 +79,7 @@ class TopKTest(parameterized.TestCase):
     def test_positions_of_transformer_xl(self):
         data, hparams = load("topk_mem_xlbias")
         query = data["in.q"]
-        found = specs.build(ATTENTION, "topk", k=hparams["k"])(
+        found = make_core(TopK(k=int(hparams["k"])))(
             query + data["w.r_w_bias"][:, np.newaxis],
             query + data["w.r_r_bias"][:, np.newaxis],
             data["in.k"],
@@ -118,12 +119,14 @@ class LocalTest(parameterized.TestCase):
     def test_values(self, case):
         data, hparams = load(f"localxl_{case}")
         for block in (*hparams["blocks_to_try"], None):
-            layer = RelativeAttention(
+            config = helpers.tiny_config(
                 d_model=hparams["d"],
                 num_heads=hparams["H"],
                 head_dim=hparams["D"],
-                core=f"local(window={hparams['w']}, block={block})",
+                untie_biases=True,
+                attention=(f"local(window={hparams['w']}, block={block})",),
             )
+            layer = RelativeAttention(config.layer(0))
             layer.build(None)
             heads = [hparams["d"], hparams["H"], hparams["D"]]
             for name, weight in (
@@ -163,7 +166,7 @@ class TwoSided(parameterized.TestCase):
             name: tf.constant(data[f"w.{name}"])
             for name in (f"{p}.{w}" for p in ("query", "key", "value") for w in ("kernel", "bias"))
         }
-        core = specs.build(ATTENTION, spec)
+        core = spec_layers.core(spec)
         core.build_weights(width + 1, num_heads, head_dim, 0.02)
         core.built = True
         for name in of_core:  # a bias is the row of a kernel that meets ones

@@ -1,9 +1,9 @@
 """How much memory training and inference will need, by the config alone, before it is asked for."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from txl_tf.configs import layer_specs, specs
+from txl_tf.configs.layer_specs import LayerSpec
 from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
 from txl_tf.configs.run import TrainConfig
 
@@ -94,9 +94,8 @@ def least_parameters(model: Model) -> int:
     Norms, biases, softmax tables and projections of embeddings are left out.
     """
     found = 0
-    for spec, count in _layers(model, "feed_forward"):
-        nets = specs.build(layer_specs.FEED_FORWARD, spec).num_nets
-        found += count * nets * 2 * model.d_model * model.d_inner
+    for spec, count in _repeated(model.feed_forward_specs, model.num_layers):
+        found += count * spec.num_nets * 2 * model.d_model * model.d_inner
     found += model.num_layers * 4 * model.d_model * model.num_heads * model.head_dim
     if not isinstance(model, TransformerXLConfig):
         return found + model.vocab_size * model.d_model
@@ -173,7 +172,8 @@ def inference_estimate(
     slots = model.mem_len if mem_len is None else mem_len
     keys, inner = slots + num_tokens, model.num_heads * model.head_dim
     distances = sum(
-        _scored(spec, num_encodings) * count for spec, count in _layers(model, "attention")
+        _scored(spec, num_encodings) * count
+        for spec, count in _repeated(model.attention_specs, model.num_layers)
     )
     width = 2 * inner if keeps_keys else model.d_model
     activations = 2 * keys * inner * compute + _FLOAT * num_tokens * (
@@ -193,7 +193,7 @@ def _layers_of_a_row(model: Model, tokens: int, compute: int, rematerialize: boo
     stream = tokens * (6 * model.d_model + 4 * inner + 2 * model.d_inner) + keys * 2 * inner
     layers = [
         (compute * stream + _FLOAT * 2 * model.num_heads * tokens * _scored(spec, keys), count)
-        for spec, count in _layers(model, "attention")
+        for spec, count in _repeated(model.attention_specs, model.num_layers)
     ]
     if rematerialize:
         inputs = model.num_layers * compute * tokens * model.d_model
@@ -201,17 +201,15 @@ def _layers_of_a_row(model: Model, tokens: int, compute: int, rematerialize: boo
     return sum(layer * count for layer, count in layers)
 
 
-def _scored(spec: str, keys: int) -> int:
+def _scored(spec: LayerSpec, keys: int) -> int:
     """Returns the number of keys that an attention spec scores for a query."""
-    reach = specs.build(layer_specs.ATTENTION, spec).reach
-    return keys if reach is None else min(keys, reach + 1)
+    return keys if spec.reach is None else min(keys, spec.reach + 1)
 
 
-def _layers(model: Model, field: str) -> Iterator[tuple[str, int]]:
-    """Yields each spec of a field, and how many layers have it; there may be millions."""
-    repeated = getattr(model, field)
-    for place, spec in enumerate(repeated):
-        count = model.num_layers // len(repeated) + (place < model.num_layers % len(repeated))
+def _repeated(specs: Sequence[LayerSpec], num_layers: int) -> Iterator[tuple[LayerSpec, int]]:
+    """Yields each spec, and how many layers have it; there may be millions."""
+    for index, spec in enumerate(specs):
+        count = num_layers // len(specs) + (index < num_layers % len(specs))
         if count:
             yield spec, count
 

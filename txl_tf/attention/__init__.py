@@ -1,10 +1,12 @@
 """Attention cores: queries, keys and values in, context out; no projections, no memory."""
 
+from txl_tf.attention.base import AttentionCore
 from txl_tf.attention.big_bird import BigBirdAttention
 from txl_tf.attention.dense import DenseAttention
 from txl_tf.attention.local import LocalAttention
 from txl_tf.attention.longformer import LongformerAttention
 from txl_tf.attention.top_k import TopKAttention
+from txl_tf.configs.layer_specs import LayerSpec
 
 ATTENTION = {
     "dense": DenseAttention,
@@ -13,3 +15,8 @@ ATTENTION = {
     "longformer": LongformerAttention,
     "bigbird": BigBirdAttention,
 }
+
+
+def make_core(spec: LayerSpec, **kwargs) -> AttentionCore:
+    """Returns the attention core of a spec; `kwargs` are those of `AttentionCore`."""
+    return ATTENTION[spec.name](spec, **kwargs)

@@ -5,48 +5,52 @@ import math
 import keras
 import tensorflow as tf
 
+from txl_tf.configs import layer_specs
 from txl_tf.ops import attention_mask
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops.shapes import shape_of
 
 
 class AttentionCore(keras.layers.Layer):
-    """What all cores share. A subclass writes `call` and lists its own options in `OPTIONS`.
+    """Base class of attention cores. Subclasses implement `call`; their options are their spec's.
 
     Shapes:
       content_query, position_query: [B, H, T, K], the segment's queries plus u, and plus v.
       keys, values: [B, H, S, K], of memory and segment, S = M + T.
-      encodings: [H, R, K'], projected distances R - 1, ..., 1, 0, and position_query as wide; what
-        is farther scores 0. Where queries look ahead, of distances N, ..., 0, ..., -N, none missing
-        that counts. None where distances have no part in scores.
+      encodings: [H, R, K'], projected distances R - 1, ..., 1, 0, and position_query as wide; keys
+        beyond the table get a position score of 0. Where queries look ahead, distances N, ..., -N,
+        without gaps. None where distances have no part in scores.
       returns [B, H, T, K].
 
-    Call arguments by keyword: `visibility` (a `masks.Visibility`) and `dropout_key` (None where
+    Call arguments by keyword: `visibility` (an
+    `attention_mask.Visibility`) and `dropout_key` (None where
     nothing is dropped); of a core that says so, `x` [B, T, D], what queries were made of.
 
     Args:
+      spec: the kind's `configs.layer_specs.LayerSpec`.
       dropout: rate on attention weights.
-      site: the number of the place where they are dropped; see `ops.dropout`.
+      site: their dropout site; see `ops.dropout`.
     """
 
-    OPTIONS: tuple[str, ...] = ()
     TAKES_INPUT = False  # whether calls get `x`
 
-    def __init__(self, *, dropout=0.0, site=0, **kwargs):
+    def __init__(self, spec, *, dropout=0.0, site=0, **kwargs):
         super().__init__(**kwargs)
+        self.spec = spec
         self.dropout = dropout
         self.site = site
 
     def build_weights(self, d_model, num_heads, head_dim, init_std):
-        """Makes what weights a core has of its own."""
+        """Creates the core's own weights, if any."""
 
     def softmax(self, scores, visible):
         """Weights of the visible keys, in float32. [..., T, S], visible alike -> [..., T, S]."""
-        # A sum, whose small term all layers share, costs less than a choice for each score.
+        # Additive masking: all heads and layers share the [B, 1, T, S] mask, which is cheaper than
+        # tf.where on the scores.
         return tf.nn.softmax(self.select(scores + tf.where(visible, 0.0, attention_mask.HIDDEN)))
 
     def select(self, scores):
-        """Scores of which some are hidden: a hook. [..., T, S] float32 -> the same."""
+        """Hook: lets a subclass mask further scores. [..., T, S] float32 -> the same."""
         return scores
 
     def drop(self, weights, dropout_key):
@@ -54,8 +58,13 @@ class AttentionCore(keras.layers.Layer):
         return dropouts.dropout(weights, self.dropout, dropout_key, self.site)
 
     def get_config(self):
-        own = ("dropout", "site", *self.OPTIONS)
-        return super().get_config() | {name: getattr(self, name) for name in own}
+        own = dict(spec=str(self.spec), dropout=self.dropout, site=self.site)
+        return super().get_config() | own
+
+    @classmethod
+    def from_config(cls, config):
+        spec = layer_specs.parse(layer_specs.ATTENTION, config["spec"])
+        return cls(**{**config, "spec": spec})
 
 
 def scaled(queries, scale):
@@ -69,7 +78,7 @@ def with_common(scores, visible, queries, common):
     """Puts scores of the common keys behind those of others, and who sees them.
 
     Shapes: scores [B, H, T, S], visible [B, 1, T, S], queries [B, H, T, K], common a
-    `masks.Common` of G -> [B, H, T, S + G], [B, 1, T, S + G].
+    `attention_mask.Common` of G -> [B, H, T, S + G], [B, 1, T, S + G].
     """
     found = tf.cast(tf.matmul(queries, common.keys, transpose_b=True), tf.float32)
     seen = common.visible[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, G]
@@ -78,7 +87,7 @@ def with_common(scores, visible, queries, common):
 
 
 def without_pads(attended, visibility):
-    """Contexts in which those of pads are 0. [B, H, T, K] -> the same."""
+    """Zeroes the outputs of padding tokens. [B, H, T, K] -> the same."""
     real = visibility.real_tokens(shape_of(attended)[2])
     if real is None:
         return attended

@@ -26,36 +26,22 @@ class BigBirdAttention(DenseAttention):
     For models that look ahead and have no memory: `configs.layer_specs.BigBird` says why. Contexts
     of pads are 0.
 
-    Args:
-      block: b.
-      random: blocks at random, r.
-      seed: of the choice.
-      table: numbers of the chosen blocks, by head, for each block but the first and the last,
-        [H][n - 2][r]; texts then have n blocks.
+    Options: those of `configs.layer_specs.BigBird`.
     """
-
-    OPTIONS = ("block", "random", "seed", "table")
-
-    def __init__(self, *, block=64, random=3, seed=0, table=None, **kwargs):
-        super().__init__(**kwargs)
-        self.block = block
-        self.random = random
-        self.seed = seed
-        self.table = table
 
     def random_blocks(self, num_heads, num_blocks):
         """Numbers of the chosen blocks, [H, n - 2, r] int32; equal for equal arguments."""
-        if self.table is not None:
-            return tf.constant(self.table, tf.int32)
+        if self.spec.table is not None:
+            return tf.constant(self.spec.table, tf.int32)
         draw = stateless_random.bits(
-            [self.seed, self.site], num_heads * (num_blocks - 2) * num_blocks
+            [self.spec.seed, self.site], num_heads * (num_blocks - 2) * num_blocks
         )
         draw = tf.reshape(draw, [num_heads, num_blocks - 2, num_blocks])
         draw = tf.cast(tf.bitwise.right_shift(draw, tf.constant(1, tf.uint32)), tf.int32)
         row = tf.range(1, num_blocks - 1)[:, tf.newaxis]
         column = tf.range(num_blocks)
         seen = (tf.abs(row - column) <= 1) | (column == 0) | (column == num_blocks - 1)
-        return tf.math.top_k(tf.where(seen, -1, draw), self.random).indices
+        return tf.math.top_k(tf.where(seen, -1, draw), self.spec.random).indices
 
     def call(
         self,
@@ -71,8 +57,8 @@ class BigBirdAttention(DenseAttention):
         arrays = content_query, position_query, keys, values, encodings
         rules = dict(visibility=visibility, dropout_key=dropout_key)
         num_tokens = shape_of(keys)[2]
-        num_blocks = -(-num_tokens // self.block)
-        if self.table is not None and isinstance(num_blocks, int):
+        num_blocks = -(-num_tokens // self.spec.block)
+        if self.spec.table is not None and isinstance(num_blocks, int):
             self._check_table(num_blocks, num_tokens)
 
         def short():
@@ -81,7 +67,7 @@ class BigBirdAttention(DenseAttention):
         def long():
             return self._sparse(*arrays, num_blocks=num_blocks, **rules)
 
-        is_short = self.table is None and num_blocks < self.random + 5
+        is_short = self.spec.table is None and num_blocks < self.spec.random + 5
         if tf.is_tensor(is_short):
             attended = tf.cond(is_short, short, long)
         else:
@@ -89,11 +75,11 @@ class BigBirdAttention(DenseAttention):
         return without_pads(attended, visibility)
 
     def _check_table(self, num_blocks, num_tokens):
-        wanted = len(self.table[0]) + 2
+        wanted = len(self.spec.table[0]) + 2
         if num_blocks != wanted:
             raise ValueError(
-                f"bigbird's table is of {wanted} blocks of {self.block} tokens, got {num_tokens} "
-                "tokens"
+                f"bigbird's table is of {wanted} blocks of {self.spec.block} tokens, "
+                f"got {num_tokens} tokens"
             )
 
     def _dense(self, *arrays, num_tokens, **rules):
@@ -115,10 +101,10 @@ class BigBirdAttention(DenseAttention):
         dropout_key,
         num_blocks,
     ):
-        block, num_tokens = self.block, shape_of(keys)[2]
+        block, num_tokens = self.spec.block, shape_of(keys)[2]
         scale = content_query.shape[-1] ** -0.5
-        if self.table is None:
-            num_blocks = larger(num_blocks, self.random + 5)
+        if self.spec.table is None:
+            num_blocks = larger(num_blocks, self.spec.random + 5)
         end = (num_blocks - 1) * block  # where the last block begins
         behind = [0, end + block - num_tokens]
         real = visibility.real_tokens(num_tokens)
@@ -148,8 +134,8 @@ class BigBirdAttention(DenseAttention):
     ):
         """Contexts of the blocks between them. [B, H, (n - 2) * b, K] -> the same."""
         rows, num_heads, num_queries, _ = shape_of(content_query)
-        block = self.block
-        inside, near, met = num_queries // block, 3 * block, (3 + self.random) * block
+        block = self.spec.block
+        inside, near, met = num_queries // block, 3 * block, (3 + self.spec.random) * block
         end_keys, end_values, end_real = at_ends
         table = self.random_blocks(num_heads, inside + 2)
 
@@ -185,13 +171,14 @@ class BigBirdAttention(DenseAttention):
         row = tf.range(1, inside + 1)[:, tf.newaxis]
         number = row + tf.range(-1, 2)  # of the window's blocks, [n - 2, 3]
         is_end = (number == 0) | (number == inside + 1)  # seen with the ends, not once more
-        near = tf.repeat(~is_end, self.block, axis=1)
-        near = tf.pad(near, [[0, 0], [0, self.random * self.block]], constant_values=True)
+        block = self.spec.block
+        near = tf.repeat(~is_end, block, axis=1)
+        near = tf.pad(near, [[0, 0], [0, self.spec.random * block]], constant_values=True)
         by_head = tf.repeat(real[:, tf.newaxis, :, tf.newaxis], num_heads, axis=1)
-        met = _met(tf.cast(by_head, tf.float32), table, self.block) > 0
+        met = _met(tf.cast(by_head, tf.float32), table, block) > 0
         met = tf.reshape(met, [-1, num_heads, inside, 1, shape_of(near)[1]])
         ends = end_real[:, tf.newaxis, tf.newaxis, tf.newaxis]
-        shape = [*shape_of(met)[:4], 2 * self.block]
+        shape = [*shape_of(met)[:4], 2 * block]
         return tf.concat([met & near[:, tf.newaxis], tf.broadcast_to(ends, shape)], axis=-1)
 
 

@@ -28,25 +28,11 @@ class LocalAttention(DenseAttention):
     Heads may look in strides: with `dilations` (1, 2), the second half of them sees `window` keys
     at the distances 2, 4, ... Every second place alone, that is a plain window again.
 
-    Args:
-      window: keys on one side, w, of those at a head's distances.
-      dilations: strides of equal groups of heads.
-      block: b; None is 64, or less for a small window.
-      k: how many of a window's keys count, those with the highest scores, ties included (as in
-        `TopKAttention`, but at the window's cost); None is all.
+    Options: those of `configs.layer_specs.Local`.
     """
 
-    OPTIONS = ("window", "dilations", "block", "k")
-
-    def __init__(self, *, window, dilations=(1,), block=None, k=None, **kwargs):
-        super().__init__(**kwargs)
-        self.window = window
-        self.dilations = tuple(dilations)
-        self.block = block
-        self.k = k
-
     def select(self, scores):
-        return scores if self.k is None else top_k.highest(scores, self.k)
+        return scores if self.spec.k is None else top_k.highest(scores, self.spec.k)
 
     def call(
         self,
@@ -62,7 +48,8 @@ class LocalAttention(DenseAttention):
         by_head = content_query, position_query, keys, values
         groups = self._groups(content_query.shape[1])
         if len(groups) == 1:
-            return self._attend_to(*by_head, encodings, visibility, dropout_key, self.dilations[0])
+            (dilation,) = set(self.spec.dilations)
+            return self._attend_to(*by_head, encodings, visibility, dropout_key, dilation)
         attended = []
         for index, (heads, dilation) in enumerate(groups):
             key = None if dropout_key is None else dropout_key.fold_in(index)
@@ -74,8 +61,8 @@ class LocalAttention(DenseAttention):
 
     def _groups(self, num_heads):
         """(heads, dilation) of each group: slices, with equal neighbours as one."""
-        size = num_heads // len(self.dilations)
-        runs = itertools.groupby(range(num_heads), lambda head: self.dilations[head // size])
+        size = num_heads // len(self.spec.dilations)
+        runs = itertools.groupby(range(num_heads), lambda head: self.spec.dilations[head // size])
         numbers = [(dilation, list(heads)) for dilation, heads in runs]
         return [(slice(heads[0], heads[-1] + 1), dilation) for dilation, heads in numbers]
 
@@ -91,7 +78,7 @@ class LocalAttention(DenseAttention):
         dilation,
     ):
         """Heads of one dilation. Shapes: those of a call."""
-        rules = _narrowed(visibility, self.window * dilation, dilation)
+        rules = _narrowed(visibility, self.spec.window * dilation, dilation)
         num_queries, num_keys = content_query.shape[2], keys.shape[2]
         plan = self._plan(num_queries, num_keys, dilation, rules)
         if plan is not None:
@@ -103,7 +90,7 @@ class LocalAttention(DenseAttention):
                 later, earlier = shape_of(content_query)[2] - 1, shape_of(keys)[2]
                 encodings = relative_position.resized(encodings, num_later, earlier, later)
         elif None not in (num_queries, num_keys) and rules.place is None:
-            first = max(num_keys - num_queries - self.window * dilation, 0)
+            first = max(num_keys - num_queries - self.spec.window * dilation, 0)
             keys, values = keys[:, :, first:], values[:, :, first:]  # what one of them sees
         return super().call(
             content_query,
@@ -119,8 +106,8 @@ class LocalAttention(DenseAttention):
         """How to cut, or None where that is not possible or costs more."""
         if None in (num_queries, num_keys) or rules.place is not None:
             return None
-        block = self.block or min(_BLOCK, 2 ** (self.window - 1).bit_length())
-        around = -(-self.window // block)  # blocks that hold the window
+        block = self.spec.block or min(_BLOCK, 2 ** (self.spec.window - 1).bit_length())
+        around = -(-self.spec.window // block)  # blocks that hold the window
         plan = _Plan(
             stride=dilation,
             block=block,
@@ -129,7 +116,7 @@ class LocalAttention(DenseAttention):
             later=around if rules.lookahead else 0,
         )
         remembered = num_keys - num_queries
-        dense = num_queries * (num_queries + min(remembered, self.window * dilation))
+        dense = num_queries * (num_queries + min(remembered, self.spec.window * dilation))
         return plan if plan.num_scores < dense else None
 
     def _in_blocks(

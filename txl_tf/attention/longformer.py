@@ -23,20 +23,16 @@ class LongformerAttention(LocalAttention):
     Global tokens see what comes after them, so a causal model has none; without them this is
     `LocalAttention`, with memory.
 
-    Args:
-      window, dilations, block: those of `LocalAttention`.
-      max_global_tokens: G, most global tokens of a row; more are ordinary ones.
+    Options: those of `configs.layer_specs.Longformer`.
     """
 
-    OPTIONS = ("window", "dilations", "block", "max_global_tokens")
     TAKES_INPUT = True
 
-    def __init__(self, *, max_global_tokens=0, **kwargs):
-        super().__init__(**kwargs)
-        self.max_global_tokens = max_global_tokens
+    def select(self, scores):
+        return scores
 
     def build_weights(self, d_model, num_heads, head_dim, init_std):
-        if not self.max_global_tokens:
+        if not self.spec.max_global_tokens:
             return
         self.global_query_kernel, self.global_key_kernel, self.global_value_kernel = (
             self.add_weight(
@@ -64,7 +60,7 @@ class LongformerAttention(LocalAttention):
         if marked is None:
             attended = super().call(*arrays, visibility=visibility, dropout_key=dropout_key)
             return without_pads(attended, visibility)
-        limit = smaller(self.max_global_tokens, shape_of(marked)[1])
+        limit = smaller(self.spec.max_global_tokens, shape_of(marked)[1])
         chosen, found = top_k.first(marked, limit, x.dtype)  # [B, G, T], [B, G]
         is_global = tf.reduce_any(chosen > 0, axis=1)  # [B, T]
         of_heads = chosen[:, tf.newaxis]  # [B, 1, G, T]
@@ -82,7 +78,7 @@ class LongformerAttention(LocalAttention):
     def _global_tokens(self, visibility):
         """Real tokens that are marked, [B, T] bool, or None."""
         marked = visibility.global_tokens
-        if not self.max_global_tokens or marked is None:
+        if not self.spec.max_global_tokens or marked is None:
             return None
         real = visibility.real_tokens(shape_of(marked)[1])
         return marked if real is None else marked & real
@@ -96,6 +92,6 @@ class LongformerAttention(LocalAttention):
         scores = tf.cast(tf.matmul(query, keys, transpose_b=True), tf.float32)  # [B, H, G, T]
         real = visibility.real_tokens(shape_of(x)[1])
         visible = True if real is None else real[:, tf.newaxis, tf.newaxis]
-        key = None if dropout_key is None else dropout_key.fold_in(len(self.dilations))
+        key = None if dropout_key is None else dropout_key.fold_in(len(self.spec.dilations))
         weights = self.drop(self.softmax(scores, visible), key)
         return tf.matmul(tf.cast(weights, values.dtype), values)

@@ -14,15 +14,8 @@ class TopKAttention(DenseAttention):
     stay. All of them have to be computed, so that it costs what dense attention does, and sorting:
     for less, choose within a window, `local(window=..., k=...)`.
 
-    Args:
-      k: how many keys count, at least 1; all where fewer are visible.
+    Options: those of `configs.layer_specs.TopK`.
     """
 
-    OPTIONS = ("k",)
-
-    def __init__(self, *, k, **kwargs):
-        super().__init__(**kwargs)
-        self.k = k
-
     def select(self, scores):
-        return top_k.highest(scores, self.k)
+        return top_k.highest(scores, self.spec.k)

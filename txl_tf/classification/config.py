@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-from txl_tf.configs import layer_specs, validation
+from txl_tf.configs import validation
 from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
 from txl_tf.configs.run import TrainConfig
 from txl_tf.configs.validation import LONGEST, check_between, check_choice
@@ -79,7 +79,7 @@ class ClassifierConfig:
                 f"global_tokens must be none for a causal backbone, got {self.text.global_tokens!r}"
             )
         if self.text.global_tokens != "none":
-            layer_specs.check_global_tokens(self.model)
+            self.model.check_global_tokens()
         usual = TrainConfig()
         for name in _UNUSED:
             value = getattr(self.train, name)

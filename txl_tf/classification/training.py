@@ -12,7 +12,7 @@ from txl_tf import model_dir as model_dirs
 from txl_tf.classification import batches
 from txl_tf.classification.classifier import Classifier, Encoded
 from txl_tf.classification.metrics import Scores
-from txl_tf.configs import layer_specs
+from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.data import outputs
 from txl_tf.data.labelled_text import Text
 from txl_tf.ops.dropout import DropoutKey
@@ -73,8 +73,8 @@ def _train(
         classifier.model.count_params(),
         ",".join(map(str, classifier.sizes)),
     )
-    if classifier.config.model.is_causal:
-        for note in layer_specs.notes(classifier.config.model):
+    if isinstance(classifier.config.model, TransformerXLConfig):
+        for note in classifier.config.model.warnings():
             logging.info(note)
     run = _Run(classifier, encoded, held_out, output)
     while classifier.step < config.train_steps and not run.is_enough:

@@ -1,15 +1,14 @@
-"""The options of attention and feed-forward kinds, checked without TensorFlow.
+"""Specs of attention and feed-forward layers: each kind's options, their defaults and rules.
 
-Each class is a row of `ATTENTION` or `FEED_FORWARD` by the name of a spec, its fields the options.
-The layer of that name in `txl_tf.attention.ATTENTION` or `txl_tf.feed_forward.FEED_FORWARD` takes
-the same ones.
+A config names them by text, "local(window=128)", which `parse` turns into the object that the layer
+of that name in `txl_tf.attention.ATTENTION` or `txl_tf.feed_forward.FEED_FORWARD` is made from.
 """
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from txl_tf.configs import specs, validation
+from txl_tf.configs import spec_parser, validation
 from txl_tf.configs.validation import (
     LARGEST_SEED,
     LONGEST,
@@ -24,23 +23,28 @@ _LARGEST_FACTOR = 1e6  # of capacities and losses: far beyond sense, and far fro
 
 
 class Architecture(Protocol):
-    """What rules of kinds ask of a model's config."""
+    """Config fields that specs are validated against."""
 
     num_heads: int
     mem_len: int
 
     @property
     def is_causal(self) -> bool:
-        """Whether a token sees none behind it."""
+        """Whether a token sees none after it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A kind without options.
+class LayerSpec:
+    """Base class of specs: a frozen dataclass whose fields are the options of one kind of layer.
+
+    Attributes:
+      name: of the kind, in texts.
 
     Raises:
       ValueError: an option breaks a rule; the message names it and the value.
     """
+
+    name: ClassVar[str]
 
     def __post_init__(self) -> None:
         validation.check_types(self)
@@ -56,9 +60,18 @@ class Kind:
           ValueError: one is broken; says why.
         """
 
+    def __str__(self) -> str:
+        """Returns the text that `parse` makes an equal spec of."""
+        options = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        ]
+        return f"{self.name}({', '.join(options)})" if options else self.name
+
     @property
     def reach(self) -> int | None:
-        """The farthest distance that has a part in scores; None is no limit."""
+        """Largest attended distance; None is unbounded."""
         return None
 
     @property
@@ -73,8 +86,21 @@ class Kind:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TopK(Kind):
-    """Explicit Sparse; see `txl_tf.attention.top_k`."""
+class Dense(LayerSpec):
+    """Dense attention; see `txl_tf.attention.dense`."""
+
+    name = "dense"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TopK(LayerSpec):
+    """Explicit Sparse attention; see `txl_tf.attention.top_k`.
+
+    Attributes:
+      k: number of keys that count, at least 1; all where fewer are visible.
+    """
+
+    name = "topk"
 
     k: int
 
@@ -83,8 +109,14 @@ class TopK(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Window(Kind):
-    """A sliding window, in groups of heads that look in strides."""
+class _Window(LayerSpec):
+    """Sliding-window attention, with a dilation for each group of heads.
+
+    Attributes:
+      window: number of attended keys on one side, w, at a head's dilation.
+      dilations: dilations of equally large groups of heads.
+      block: number of queries that share a stretch of keys; None is 64, or less for a small window.
+    """
 
     window: int
     dilations: tuple[int, ...] = (1,)
@@ -119,7 +151,14 @@ class _Window(Kind):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Local(_Window):
-    """See `txl_tf.attention.local`."""
+    """Local attention; see `txl_tf.attention.local`.
+
+    Attributes, besides the window's:
+      k: number of a window's keys that count, those with the highest scores, ties included; None
+        is all.
+    """
+
+    name = "local"
 
     k: int | None = None
 
@@ -130,7 +169,13 @@ class Local(_Window):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Longformer(_Window):
-    """See `txl_tf.attention.longformer`."""
+    """Local attention with global tokens; see `txl_tf.attention.longformer`.
+
+    Attributes, besides the window's:
+      max_global_tokens: most global tokens of a row, G; more are ordinary ones.
+    """
+
+    name = "longformer"
 
     max_global_tokens: int = 0
 
@@ -152,8 +197,18 @@ class Longformer(_Window):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BigBird(Kind):
-    """See `txl_tf.attention.big_bird`."""
+class BigBird(LayerSpec):
+    """Block-sparse attention; see `txl_tf.attention.big_bird`.
+
+    Attributes:
+      block: tokens of a block, b.
+      random: number of random blocks, r.
+      seed: of the random choice.
+      table: indices of the chosen blocks, by head, for each block but the first and the last,
+        [H][n - 2][r]; texts then have n blocks.
+    """
+
+    name = "bigbird"
 
     block: int = 64
     random: int = 3
@@ -202,8 +257,14 @@ class BigBird(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DenseNet(Kind):
-    """Two projections; see `txl_tf.feed_forward.dense`."""
+class DenseNet(LayerSpec):
+    """Two projections; see `txl_tf.feed_forward.dense`.
+
+    Attributes:
+      activation: "relu" (the paper's) or "gelu".
+    """
+
+    name = "dense"
 
     activation: str = "relu"
 
@@ -212,8 +273,24 @@ class DenseNet(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Switch(Kind):
-    """One of several nets for each token; see `txl_tf.feed_forward.switch`."""
+class Switch(LayerSpec):
+    """One of several nets for each token; see `txl_tf.feed_forward.switch`.
+
+    Attributes:
+      experts: number of nets, E.
+      capacity_factor: in training.
+      eval_capacity_factor: outside of training; None drops nothing.
+      group: whose tokens share an expert's capacity: "row", each row's, or "batch", all rows'.
+      jitter: the router's input in training is multiplied by 1 - jitter to 1 + jitter.
+      balance_loss: factor of E sum f_i P_i in the auxiliary loss, f_i the share of tokens routed to
+        expert i, P_i its mean probability; the sum is 1 where all are equal.
+      z_loss: factor of the mean squared logsumexp of the router.
+      expert_dropout: rate inside the nets; None is that of the layer.
+      dispatch: how tokens get to experts with a capacity: "gather", by index, or "einsum", by
+        products with ones and zeros, which suit a TPU; the results are the same.
+    """
+
+    name = "switch"
 
     experts: int
     capacity_factor: float = 1.25
@@ -241,56 +318,48 @@ class Switch(Kind):
         return self.experts
 
 
-ATTENTION: Mapping[str, type[Kind]] = {
-    "dense": Kind,
-    "topk": TopK,
-    "local": Local,
-    "longformer": Longformer,
-    "bigbird": BigBird,
+ATTENTION: Mapping[str, type[LayerSpec]] = {
+    spec.name: spec for spec in (Dense, TopK, Local, Longformer, BigBird)
 }
-FEED_FORWARD: Mapping[str, type[Kind]] = {"dense": DenseNet, "switch": Switch}
+FEED_FORWARD: Mapping[str, type[LayerSpec]] = {spec.name: spec for spec in (DenseNet, Switch)}
 
 
-def check_specs(table: Mapping[str, type[Kind]], field: str, model: Any) -> None:
-    """Refuses specs of `model.field` that name no kind, or break its rules.
-
-    Raises:
-      ValueError: one does; names it and the reason.
-    """
-    for spec in dict.fromkeys(getattr(model, field)):
-        try:
-            specs.build(table, spec).check_in(model)
-        except ValueError as error:
-            raise ValueError(f"{field} {shown(spec)}: {error}") from error
-
-
-def has_global_tokens(model: Any) -> bool:
-    """Whether a layer of a valid config has attention to tokens that see all."""
-    of_layers = set(model.layer_specs("attention"))
-    return any(specs.build(ATTENTION, spec).has_global_tokens for spec in of_layers)
-
-
-def check_global_tokens(model: Any) -> None:
-    """Refuses global tokens for a valid config.
+def parse(table: Mapping[str, type[LayerSpec]], text: str) -> LayerSpec:
+    """Returns the spec that `text` names in `table`, with its options.
 
     Raises:
-      ValueError: no layer has such.
+      ValueError: the text is no spec, its name is not in the table, or an option is unknown,
+        missing, or breaks a rule.
     """
-    if not has_global_tokens(model):
+    name, options = spec_parser.parse(text)
+    if name not in table:
         raise ValueError(
-            f"global_tokens must be none for attention {', '.join(model.attention)}, which has "
-            "none; longformer(window=..., max_global_tokens=...) has some"
+            f"unknown kind {shown(name)} in {shown(text)}; choose from {', '.join(table)}"
         )
+    known = {field.name: field for field in dataclasses.fields(table[name])}
+    for option in options:
+        if option not in known:
+            choices = f"choose from {', '.join(known)}" if known else "it has none"
+            raise ValueError(f"unknown option {shown(option)} in {shown(text)}; {choices}")
+    for option, field in known.items():
+        if field.default is dataclasses.MISSING and option not in options:
+            raise ValueError(f"{option} must be given in {shown(text)}, as in {name}({option}=...)")
+    return table[name](**options)
 
 
-def notes(model: Any) -> list[str]:
-    """What of a valid config may surprise: windows that reach beyond the memory."""
-    found = []
-    for spec in dict.fromkeys(model.attention):
-        reach = specs.build(ATTENTION, spec).reach
-        if reach is not None and reach > model.mem_len:
-            found.append(
-                f"attention {spec}: its window reaches {reach} tokens back, the memory holds "
-                f"{model.mem_len}: the first token of a segment sees {model.mem_len} before it"
-            )
-    return found
+def parse_all(
+    table: Mapping[str, type[LayerSpec]], field: str, texts: tuple[str, ...], model: Any
+) -> tuple[LayerSpec, ...]:
+    """Returns the specs of a model's `field`, checked against its other fields.
+
+    Raises:
+      ValueError: a text is no valid spec for that model; names it and the reason.
+    """
+    found = {}
+    for text in dict.fromkeys(texts):
+        try:
+            found[text] = parse(table, text)
+            found[text].check_in(model)
+        except ValueError as error:
+            raise ValueError(f"{field} {shown(text)}: {error}") from error
+    return tuple(found[text] for text in texts)

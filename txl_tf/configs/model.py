@@ -1,9 +1,12 @@
 """The architectures of models: frozen dataclasses, checked on construction."""
 
 import dataclasses
+import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from txl_tf.configs import layer_specs, validation
+from txl_tf.configs.layer_specs import LayerSpec
 from txl_tf.configs.validation import LONGEST, check, check_between, check_choice, check_rate
 
 _WITH_SINUSOIDS = ("xl", "absolute")
@@ -88,13 +91,80 @@ class StackConfig:
         """Refuses specs of layers that are missing or break their kinds' rules."""
         for field in ("attention", "feed_forward"):
             check(len(getattr(self, field)) > 0, field, "not be empty", ())
-        layer_specs.check_specs(layer_specs.ATTENTION, "attention", self)
-        layer_specs.check_specs(layer_specs.FEED_FORWARD, "feed_forward", self)
+        _ = self.attention_specs, self.feed_forward_specs  # reads them
 
-    def layer_specs(self, field: str) -> tuple[str, ...]:
-        """The spec of each layer: ("a", "b") over three layers is ("a", "b", "a")."""
-        specs = getattr(self, field)
-        return tuple(specs[i % len(specs)] for i in range(self.num_layers))
+    @functools.cached_property
+    def attention_specs(self) -> tuple[LayerSpec, ...]:
+        """`attention`, parsed: as long, repeated over the layers."""
+        return layer_specs.parse_all(layer_specs.ATTENTION, "attention", self.attention, self)
+
+    @functools.cached_property
+    def feed_forward_specs(self) -> tuple[LayerSpec, ...]:
+        """`feed_forward`, parsed: as long, repeated over the layers."""
+        table = layer_specs.FEED_FORWARD
+        return layer_specs.parse_all(table, "feed_forward", self.feed_forward, self)
+
+    @property
+    def has_global_tokens(self) -> bool:
+        """Whether a layer attends to tokens that all see and that see all."""
+        return any(spec.has_global_tokens for spec in self.attention_specs[: self.num_layers])
+
+    def check_global_tokens(self) -> None:
+        """Refuses global tokens.
+
+        Raises:
+          ValueError: no layer attends to any.
+        """
+        if not self.has_global_tokens:
+            raise ValueError(
+                f"global_tokens must be none for attention {', '.join(self.attention)}, which has "
+                "none; longformer(window=..., max_global_tokens=...) has some"
+            )
+
+    def layer(self, index: int) -> "LayerConfig":
+        """Returns the config of one layer: ("a", "b") over three layers is "a", "b", "a"."""
+        attention, feed_forward = self.attention_specs, self.feed_forward_specs
+        own: dict[str, Any] = {
+            "attention": attention[index % len(attention)],
+            "feed_forward": feed_forward[index % len(feed_forward)],
+        }
+        names = {field.name for field in dataclasses.fields(LayerConfig)} - own.keys()
+        return LayerConfig(**own, **{name: getattr(self, name) for name in names})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerConfig:
+    """One layer of a stack: fields of its `StackConfig`, and the layer's own specs."""
+
+    d_model: int
+    num_heads: int
+    head_dim: int
+    d_inner: int
+    attention: LayerSpec
+    feed_forward: LayerSpec
+    position: str
+    num_positions: int | None
+    untie_biases: bool
+    pre_norm: bool
+    dropout: float
+    attention_dropout: float
+    init_std: float
+    layer_norm_epsilon: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields, specs as text: for Keras' `get_config`."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return fields | {
+            "attention": str(self.attention),
+            "feed_forward": str(self.feed_forward),
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "LayerConfig":
+        """Returns the config that `to_dict` made the fields of."""
+        attention = layer_specs.parse(layer_specs.ATTENTION, fields["attention"])
+        feed_forward = layer_specs.parse(layer_specs.FEED_FORWARD, fields["feed_forward"])
+        return cls(**{**fields, "attention": attention, "feed_forward": feed_forward})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,6 +263,15 @@ class TransformerXLConfig(StackConfig):
         """Whether tokens attend to earlier ones alone: always."""
         return True
 
+    def warnings(self) -> list[str]:
+        """Returns valid but surprising settings: windows that reach beyond the memory."""
+        return [
+            f"attention {text}: its window reaches {spec.reach} tokens back, the memory holds "
+            f"{self.mem_len}: the first token of a segment sees {self.mem_len} before it"
+            for text, spec in dict(zip(self.attention, self.attention_specs, strict=True)).items()
+            if spec.reach is not None and spec.reach > self.mem_len
+        ]
+
     @property
     def embed_dim(self) -> int:
         """Width of the first embedding table: `d_embed`, else `d_model`."""
@@ -231,3 +310,7 @@ class EncoderConfig(StackConfig):
     def mem_len(self) -> int:
         """Memory slots: none."""
         return 0
+
+    @property
+    def num_positions(self) -> None:
+        """Rows of learned tables: none."""

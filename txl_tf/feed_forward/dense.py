@@ -5,6 +5,7 @@ import functools
 import keras
 import tensorflow as tf
 
+from txl_tf.configs import layer_specs
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops.linear import product
 
@@ -18,27 +19,21 @@ class DenseFeedForward(keras.layers.Layer):
     Shapes: [B, T, D] -> [B, T, D], hidden width F. The caller drops the result.
 
     Args:
+      spec: a `configs.layer_specs.DenseNet`.
       d_model: D.
       d_inner: F.
-      activation: "relu" (the paper's) or "gelu".
       dropout: rate after the activation.
-      site: the number of that place; see `ops.dropout`.
-      init_std: deviation of the kernels' initialiser.
+      site: its dropout site; see `ops.dropout`.
+      init_std: standard deviation of the kernels' initializer.
     """
 
-    OPTIONS = ("activation",)
     ROUTES = False
 
-    def __init__(
-        self, *, d_model, d_inner, activation="relu", dropout=0.0, site=0, init_std=0.02, **kwargs
-    ):
+    def __init__(self, spec, *, d_model, d_inner, dropout=0.0, site=0, init_std=0.02, **kwargs):
         super().__init__(**kwargs)
-        if activation not in _ACTIVATIONS:
-            choices = ", ".join(_ACTIVATIONS)
-            raise ValueError(f"activation must be one of {choices}, got {activation!r}")
+        self.spec = spec
         self.d_model = d_model
         self.d_inner = d_inner
-        self.activation = activation
         self.dropout = dropout
         self.site = site
         self.init_std = init_std
@@ -63,10 +58,16 @@ class DenseFeedForward(keras.layers.Layer):
         drop = functools.partial(
             dropouts.dropout, rate=self.dropout, key=dropout_key, site=self.site
         )
-        if self.activation == "relu":  # the order is the same to it; the gradient keeps less
+        if self.spec.activation == "relu":  # the order is the same to it; the gradient keeps less
             return tf.nn.relu(drop(x))
-        return drop(_ACTIVATIONS[self.activation](x))
+        return drop(_ACTIVATIONS[self.spec.activation](x))
 
     def get_config(self):
-        own = ("d_model", "d_inner", "activation", "dropout", "site", "init_std")
-        return super().get_config() | {name: getattr(self, name) for name in own}
+        own = ("d_model", "d_inner", "dropout", "site", "init_std")
+        fields = {name: getattr(self, name) for name in own}
+        return super().get_config() | fields | {"spec": str(self.spec)}
+
+    @classmethod
+    def from_config(cls, config):
+        spec = layer_specs.parse(layer_specs.FEED_FORWARD, config["spec"])
+        return cls(**{**config, "spec": spec})

@@ -5,6 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
+from txl_tf.configs import layer_specs
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops.shapes import shape_of
 
@@ -37,77 +38,31 @@ class SwitchFeedForward(keras.layers.Layer):
         how evenly a group uses the experts: the entropy of their shares over that of equal ones.
 
     Args:
+      spec: a `configs.layer_specs.Switch`.
       d_model: D.
       d_inner: F.
-      experts: E.
-      capacity_factor: in training.
-      eval_capacity_factor: outside of it; None drops nothing.
-      group: whose tokens share an expert's capacity: "row", each row's, or "batch", all rows'.
-      jitter: what the router sees in training is multiplied by 1 - jitter to 1 + jitter.
-      balance_loss: factor of E sum f_i P_i in the auxiliary loss, f_i the share of tokens that want
-        expert i, P_i its mean probability; 1 where all are equal.
-      z_loss: factor of the mean squared logsumexp of the router.
-      expert_dropout: rate inside the nets; None is `dropout`.
-      dispatch: how tokens get to experts with a capacity: "gather", by index, or "einsum", by
-        products with ones and zeros, which suit a TPU; the numbers are the same.
-      dropout: rate after the activation.
-      site: the number of that place; see `ops.dropout`.
-      init_std: deviation of the router's initialiser; the experts' is (0.1 / fan-in)^0.5.
+      dropout: rate after the activation, where the spec has no other.
+      site: its dropout site; see `ops.dropout`.
+      init_std: standard deviation of the router's initializer; the experts' is
+        (0.1 / fan-in)^0.5.
     """
 
-    OPTIONS = (
-        "experts",
-        "capacity_factor",
-        "eval_capacity_factor",
-        "group",
-        "jitter",
-        "balance_loss",
-        "z_loss",
-        "expert_dropout",
-        "dispatch",
-    )
     ROUTES = True
 
-    def __init__(
-        self,
-        *,
-        d_model,
-        d_inner,
-        experts,
-        capacity_factor=1.25,
-        eval_capacity_factor=None,
-        group="row",
-        jitter=0.01,
-        balance_loss=0.01,
-        z_loss=0.0,
-        expert_dropout=None,
-        dispatch="gather",
-        dropout=0.0,
-        site=0,
-        init_std=0.02,
-        **kwargs,
-    ):
+    def __init__(self, spec, *, d_model, d_inner, dropout=0.0, site=0, init_std=0.02, **kwargs):
         super().__init__(**kwargs)
+        self.spec = spec
         self.d_model = d_model
         self.d_inner = d_inner
-        self.experts = experts
-        self.capacity_factor = capacity_factor
-        self.eval_capacity_factor = eval_capacity_factor
-        self.group = group
-        self.jitter = jitter
-        self.balance_loss = balance_loss
-        self.z_loss = z_loss
-        self.expert_dropout = expert_dropout
-        self.dispatch = dispatch
         self.dropout = dropout
         self.site = site
         self.init_std = init_std
         self.routing = None
 
     def build(self, input_shape):
-        sizes = self.experts, self.d_model, self.d_inner
+        sizes = self.spec.experts, self.d_model, self.d_inner
         self.router_kernel = self.add_weight(
-            (self.d_model, self.experts),
+            (self.d_model, self.spec.experts),
             keras.initializers.RandomNormal(stddev=self.init_std),
             name="router_kernel",
             autocast=False,
@@ -126,13 +81,14 @@ class SwitchFeedForward(keras.layers.Layer):
         tokens = self._grouped(x)  # [G, g, D]
         groups, size, _ = shape_of(tokens)
         logits = tf.matmul(tf.reshape(seen, [-1, self.d_model]), self.router_kernel)
-        logits = tf.reshape(logits, [groups, size, self.experts])  # [G, g, E]
+        logits = tf.reshape(logits, [groups, size, self.spec.experts])  # [G, g, E]
         chances = tf.nn.softmax(logits)
         expert = tf.argmax(chances, axis=-1, output_type=tf.int32)  # [G, g]
-        wanted = tf.one_hot(expert, self.experts)  # [G, g, E]
+        wanted = tf.one_hot(expert, self.spec.experts)  # [G, g, E]
         real = tf.ones(shape_of(x)[:2], tf.bool) if real is None else real
         real = self._grouped(real[..., tf.newaxis])[..., 0]  # [G, g]
-        factor = self.eval_capacity_factor if dropout_key is None else self.capacity_factor
+        spec = self.spec
+        factor = spec.eval_capacity_factor if dropout_key is None else spec.capacity_factor
         if factor is None:
             found, kept = self._all(tokens, wanted, expert), tf.ones_like(expert, tf.bool)
         else:
@@ -140,7 +96,7 @@ class SwitchFeedForward(keras.layers.Layer):
             place = _places(tf.where(real[..., tf.newaxis], wanted, 0.0))
             kept = (place < capacity) & real
             ways = {"gather": self._gathered, "einsum": self._multiplied}
-            found = ways[self.dispatch](tokens, expert, place, kept, capacity, dropout_key)
+            found = ways[self.spec.dispatch](tokens, expert, place, kept, capacity, dropout_key)
         gate = tf.reduce_sum(chances * wanted, axis=-1)  # [G, g]; not the maximum, which is of ties
         gate *= tf.cast(kept, tf.float32)
         self.routing = self._routing(logits, chances, wanted, kept, tf.cast(real, tf.float32))
@@ -148,28 +104,30 @@ class SwitchFeedForward(keras.layers.Layer):
 
     def _grouped(self, x):
         """Tokens as their groups queue. [B, T, D] -> [G, g, D]."""
-        if self.group == "row":
+        if self.spec.group == "row":
             return x
         return tf.reshape(tf.transpose(x, [1, 0, 2]), [1, -1, x.shape[2]])  # time first
 
     def _ungrouped(self, found, x):
         """The inverse: in the order of `x`. [G, g, D] -> [B, T, D]."""
-        if self.group == "row":
+        if self.spec.group == "row":
             return found
         rows, length, width = shape_of(x)
         return tf.transpose(tf.reshape(found, [length, rows, width]), [1, 0, 2])
 
     def _jittered(self, x, dropout_key):
-        if dropout_key is None or not self.jitter:
+        if dropout_key is None or not self.spec.jitter:
             return x
         key = dropout_key.fold_in(self.site)  # not that of dropout here
-        return x * (1.0 + self.jitter * (2.0 * dropouts.uniform(shape_of(x), key, self.site) - 1.0))
+        return x * (
+            1.0 + self.spec.jitter * (2.0 * dropouts.uniform(shape_of(x), key, self.site) - 1.0)
+        )
 
     def _capacity(self, size, factor):
         if isinstance(size, int):
-            return min(max(math.floor(size * factor / self.experts), 1), size)
+            return min(max(math.floor(size * factor / self.spec.experts), 1), size)
         whole = tf.cast(size, tf.float32)
-        found = tf.floor(whole * factor / self.experts)
+        found = tf.floor(whole * factor / self.spec.experts)
         # At most all before the cast: a float beyond int32 would become anything.
         found = tf.cast(tf.minimum(found, whole), tf.int32)
         return tf.minimum(tf.maximum(found, 1), size)
@@ -181,7 +139,7 @@ class SwitchFeedForward(keras.layers.Layer):
         hidden = tf.nn.relu(tf.matmul(x, self.inner_kernel))
         if dropout_key is not None:
             hidden = tf.reshape(hidden, [experts, groups, capacity, self.d_inner])
-            rate = self.dropout if self.expert_dropout is None else self.expert_dropout
+            rate = self.dropout if self.spec.expert_dropout is None else self.spec.expert_dropout
             hidden = dropouts.dropout(
                 tf.transpose(hidden, [1, 0, 2, 3]),  # groups first: each draws its own,
                 rate,
@@ -194,7 +152,7 @@ class SwitchFeedForward(keras.layers.Layer):
 
     def _gathered(self, tokens, expert, place, kept, capacity, dropout_key):
         groups, size, width = shape_of(tokens)
-        slots = self.experts * capacity
+        slots = self.spec.experts * capacity
         slot = tf.where(kept, expert * capacity + place, slots)  # [G, g]; the last holds the others
         numbers = tf.broadcast_to(tf.range(1, size + 1), [groups, size])
         flat = slot + tf.range(groups)[:, tf.newaxis] * (slots + 1)
@@ -204,17 +162,21 @@ class SwitchFeedForward(keras.layers.Layer):
         source = tf.reshape(source, [groups, slots + 1])[:, :slots]
         padded = tf.pad(tokens, [[0, 0], [1, 0], [0, 0]])
         taken = tf.gather(padded, source, batch_dims=1)  # [G, E * C, D]
-        found = self._run(tf.reshape(taken, [groups, self.experts, capacity, width]), dropout_key)
+        found = self._run(
+            tf.reshape(taken, [groups, self.spec.experts, capacity, width]), dropout_key
+        )
         found = tf.pad(tf.reshape(found, [groups, slots, width]), [[0, 0], [0, 1], [0, 0]])
         return tf.gather(found, slot, batch_dims=1)
 
     def _multiplied(self, tokens, expert, place, kept, capacity, dropout_key):
         groups, _, width = shape_of(tokens)
-        slots = self.experts * capacity
+        slots = self.spec.experts * capacity
         slot = tf.where(kept, expert * capacity + place, -1)
         dispatch = tf.one_hot(slot, slots, dtype=tokens.dtype)  # [G, g, E * C]; -1 is all zeros
         taken = tf.matmul(dispatch, tokens, transpose_a=True)
-        found = self._run(tf.reshape(taken, [groups, self.experts, capacity, width]), dropout_key)
+        found = self._run(
+            tf.reshape(taken, [groups, self.spec.experts, capacity, width]), dropout_key
+        )
         return tf.matmul(dispatch, tf.reshape(found, [groups, slots, width]))
 
     def _all(self, tokens, wanted, expert):
@@ -232,18 +194,18 @@ class SwitchFeedForward(keras.layers.Layer):
         if tile == 1:  # few tokens: each fetches its expert
             found = self._tiles(flat[:, tf.newaxis], expert)
             return tf.reshape(found, [groups, size, width])
-        wanted = tf.reshape(wanted, [-1, self.experts])  # [N, E]
+        wanted = tf.reshape(wanted, [-1, self.spec.experts])  # [N, E]
         load = tf.cast(tf.reduce_sum(wanted, axis=0), tf.int32)  # [E]
         tiles = (load + tile - 1) // tile
         ends = tf.cumsum(tiles)  # [E], in tiles
         slot = tf.gather((ends - tiles) * tile, expert) + _places(wanted)  # [N]
-        number = -(-count // tile) + self.experts
+        number = -(-count // tile) + self.spec.experts
         source = tf.scatter_nd(slot[:, tf.newaxis], tf.range(1, count + 1), [number * tile])
         taken = tf.gather(tf.pad(flat, [[1, 0], [0, 0]]), source)
         of_tile = tf.reduce_sum(
             tf.cast(tf.range(number)[:, tf.newaxis] >= ends, tf.int32), axis=1
         )  # [tiles]; those that are left over go to the last
-        of_tile = tf.minimum(of_tile, self.experts - 1)
+        of_tile = tf.minimum(of_tile, self.spec.experts - 1)
         found = self._tiles(tf.reshape(taken, [number, tile, width]), of_tile)
         found = tf.gather(tf.reshape(found, [number * tile, width]), slot)
         return tf.reshape(found, [groups, size, width])
@@ -251,9 +213,9 @@ class SwitchFeedForward(keras.layers.Layer):
     def _tile(self, count):
         if not isinstance(count, int):
             return _TILE
-        if count <= self.experts:
+        if count <= self.spec.experts:
             return 1
-        return min(max(2 ** int(math.log2(count / self.experts)), 8), _TILE)
+        return min(max(2 ** int(math.log2(count / self.spec.experts)), 8), _TILE)
 
     def _tiles(self, x, expert):
         """Tiles, each by one expert. [n, c, D], [n] int32 -> [n, c, D]."""
@@ -272,16 +234,22 @@ class SwitchFeedForward(keras.layers.Layer):
 
         counts = tf.reduce_sum(real, axis=1)  # [G]
         shares = tf.stop_gradient(mean(wanted))  # f, [G, E]
-        balance = self.experts * total(tf.reduce_sum(shares * mean(chances), axis=1), counts)
+        balance = self.spec.experts * total(tf.reduce_sum(shares * mean(chances), axis=1), counts)
         z = total(tf.square(tf.reduce_logsumexp(logits, axis=-1)), real)
         entropies = -tf.reduce_sum(tf.math.xlogy(shares, shares), axis=1)  # [G]
-        entropy = total(entropies, counts) / math.log(max(self.experts, 2))
+        entropy = total(entropies, counts) / math.log(max(self.spec.experts, 2))
         dropped = total(1.0 - tf.cast(kept, tf.float32), real)
-        return tf.stack([self.balance_loss * balance + self.z_loss * z, dropped, entropy])
+        return tf.stack([self.spec.balance_loss * balance + self.spec.z_loss * z, dropped, entropy])
 
     def get_config(self):
-        own = ("d_model", "d_inner", "dropout", "site", "init_std", *self.OPTIONS)
-        return super().get_config() | {name: getattr(self, name) for name in own}
+        own = ("d_model", "d_inner", "dropout", "site", "init_std")
+        fields = {name: getattr(self, name) for name in own}
+        return super().get_config() | fields | {"spec": str(self.spec)}
+
+    @classmethod
+    def from_config(cls, config):
+        spec = layer_specs.parse(layer_specs.FEED_FORWARD, config["spec"])
+        return cls(**{**config, "spec": spec})
 
 
 def _places(wanted):

@@ -2,14 +2,14 @@
 
 import keras
 
-from txl_tf.configs import layer_specs, specs
-from txl_tf.feed_forward import FEED_FORWARD
+from txl_tf.configs.model import LayerConfig
+from txl_tf.feed_forward import make_feed_forward
 from txl_tf.layers.position_kinds import POSITIONS
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import kv_cache
 from txl_tf.ops.shapes import larger, shape_of
 
-SITES = 4  # places of dropout in a block: attention weights, its output, inside the net, its output
+SITES = 4  # sites of dropout in a block: attention weights, its output, inside the net, its output
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -23,94 +23,45 @@ class Block(keras.layers.Layer):
       x: [B, T, D], the segment.
       past_keys, past_values: [B, H, M, K], `keys_values` of this layer's memory, oldest first.
       encodings: [H, R, K'], `encodings` of the distances, farthest first, or None.
-      content_bias, position_bias: [H, K], only where `own_biases` is off.
+      content_bias, position_bias: [H, K], only where all layers share them (`untie_biases` is off).
       real: [B, T] bool, which tokens are no pads, for nets that route them; None is all.
       returns [B, T, D], and keys and values of memory and segment, [B, H, S, K] each; and where
         the net routes tokens, [3] of it: its auxiliary loss, and how experts are used.
 
     Args:
-      config: the TransformerXLConfig fields that a layer needs, as keywords.
-      attention, feed_forward: specs.
-      position: how positions get in.
-      own_biases: whether this layer has its own u and v.
-      site: the first of this layer's `SITES` dropout places.
+      config: the `LayerConfig`.
+      site: the first of this layer's `SITES` dropout sites.
     """
 
-    def __init__(
-        self,
-        *,
-        d_model,
-        num_heads,
-        head_dim,
-        d_inner,
-        attention="dense",
-        feed_forward="dense",
-        position="xl",
-        num_positions=None,
-        own_biases=True,
-        pre_norm=False,
-        dropout=0.0,
-        attention_dropout=0.0,
-        init_std=0.02,
-        layer_norm_epsilon=1e-5,
-        site=0,
-        **kwargs,
-    ):
+    def __init__(self, config, *, site=0, **kwargs):
         super().__init__(**kwargs)
-        self._own = dict(
-            d_model=d_model,
-            num_heads=num_heads,
-            head_dim=head_dim,
-            d_inner=d_inner,
-            attention=attention,
-            feed_forward=feed_forward,
-            position=position,
-            num_positions=num_positions,
-            own_biases=own_biases,
-            pre_norm=pre_norm,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            init_std=init_std,
-            layer_norm_epsilon=layer_norm_epsilon,
-            site=site,
-        )
-        self.pre_norm = pre_norm
-        self.dropout = dropout
+        self.config = config
         self.site = site
-        self._reach = specs.build(layer_specs.ATTENTION, attention).reach
         self.routing = None  # of the last call, where the net routes tokens
-        self.attention = POSITIONS[position].attention(
-            d_model=d_model,
-            num_heads=num_heads,
-            head_dim=head_dim,
-            core=attention,
-            own_biases=own_biases,
-            num_positions=num_positions,
-            attention_dropout=attention_dropout,
-            site=site,
-            init_std=init_std,
-            dtype=self.dtype_policy,
-            name="attention",
+        common = dict(dtype=self.dtype_policy)
+        self.attention = POSITIONS[config.position].attention(
+            config, site=site, name="attention", **common
         )
-        self.feed_forward = specs.build(
-            FEED_FORWARD,
-            feed_forward,
-            d_model=d_model,
-            d_inner=d_inner,
-            dropout=dropout,
+        self.feed_forward = make_feed_forward(
+            config.feed_forward,
+            d_model=config.d_model,
+            d_inner=config.d_inner,
+            dropout=config.dropout,
             site=site + 2,
-            init_std=init_std,
-            dtype=self.dtype_policy,
+            init_std=config.init_std,
             name="feed_forward",
+            **common,
         )
-        self.attention_norm = self._norm("attention_norm", layer_norm_epsilon)
-        self.feed_forward_norm = self._norm("feed_forward_norm", layer_norm_epsilon)
+        self.attention_norm = self._norm("attention_norm")
+        self.feed_forward_norm = self._norm("feed_forward_norm")
 
-    def _norm(self, name, epsilon):
-        return keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name=name)
+    def _norm(self, name):
+        return keras.layers.LayerNormalization(
+            epsilon=self.config.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+        )
 
     def build(self, x_shape, *_, **__):
-        shape = (None, None, self._own["d_model"])
+        shape = (None, None, self.config.d_model)
         for layer in (
             self.attention,
             self.attention_norm,
@@ -121,7 +72,7 @@ class Block(keras.layers.Layer):
 
     def keys_values(self, x):
         """What attention makes of this layer's inputs. [B, T, D] -> twice [B, H, T, K]."""
-        return self.attention.keys_values(self.attention_norm(x) if self.pre_norm else x)
+        return self.attention.keys_values(self.attention_norm(x) if self.config.pre_norm else x)
 
     def encodings(self, distances, num_later=0):
         """What attention makes of distances, [H, R, K'] or None; see there.
@@ -129,10 +80,11 @@ class Block(keras.layers.Layer):
         Shapes: distances [R] or [R, D], falling by 1, the last `num_later` below 0; those beyond
         the kind's reach are left out.
         """
-        if self._reach is not None:
+        reach = self.config.attention.reach
+        if reach is not None:
             rows = shape_of(distances)[0]
-            first = rows - num_later - 1 - self._reach
-            last = rows - larger(num_later - self._reach, 0)
+            first = rows - num_later - 1 - reach
+            last = rows - larger(num_later - reach, 0)
             distances = distances[larger(first, 0) : last]
         return self.attention.encodings(distances)
 
@@ -149,7 +101,7 @@ class Block(keras.layers.Layer):
         dropout_key=None,
         real=None,
     ):
-        normed = self.attention_norm(x) if self.pre_norm else x
+        normed = self.attention_norm(x) if self.config.pre_norm else x
         new_keys, new_values = self.attention.keys_values(normed)
         keys = kv_cache.join(past_keys, new_keys, visibility.place)  # [B, H, S, K]
         values = kv_cache.join(past_values, new_values, visibility.place)
@@ -164,16 +116,20 @@ class Block(keras.layers.Layer):
             dropout_key=dropout_key,
             normed=normed,
         )
-        x += dropouts.dropout(attended, self.dropout, dropout_key, self.site + 1)
-        x = x if self.pre_norm else self.attention_norm(x)
+        x += dropouts.dropout(attended, self.config.dropout, dropout_key, self.site + 1)
+        x = x if self.config.pre_norm else self.attention_norm(x)
         fed = self.feed_forward(
-            self.feed_forward_norm(x) if self.pre_norm else x,
+            self.feed_forward_norm(x) if self.config.pre_norm else x,
             dropout_key=dropout_key,
             **({"real": real} if self.feed_forward.ROUTES else {}),
         )
-        x += dropouts.dropout(fed, self.dropout, dropout_key, self.site + 3)
+        x += dropouts.dropout(fed, self.config.dropout, dropout_key, self.site + 3)
         routing = (self.feed_forward.routing,) if self.feed_forward.ROUTES else ()
-        return x if self.pre_norm else self.feed_forward_norm(x), keys, values, *routing
+        return x if self.config.pre_norm else self.feed_forward_norm(x), keys, values, *routing
 
     def get_config(self):
-        return super().get_config() | self._own
+        return super().get_config() | {"config": self.config.to_dict(), "site": self.site}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": LayerConfig.from_dict(config["config"])})

@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
-from txl_tf.attention import ATTENTION
-from txl_tf.configs import specs
+from txl_tf.attention import make_core
+from txl_tf.configs.model import LayerConfig
 from txl_tf.ops import linear
 
 
@@ -27,61 +27,37 @@ class Attention(keras.layers.Layer):
       returns [B, T, D]; the caller drops it and adds the residual.
 
     Args:
-      d_model: D. num_heads: H. head_dim: K; H * K need not be D.
-      core: spec of the attention core, such as "dense".
-      own_biases: whether biases of scores are weights of this layer, not handed in by the caller.
-      num_positions: rows of learned tables of distances, where a kind has such.
-      attention_dropout: rate on attention weights.
-      site: the number of that place; see `ops.dropout`.
-      init_std: deviation of the initialiser of all weights.
+      config: the `LayerConfig`; its `untie_biases` says whether biases of scores are weights of
+        this layer, not handed in by the caller.
+      site: the dropout site of the attention weights; see `ops.dropout`.
     """
 
     # Where LayerNorm stands before: whether queries are made of its output, or, as in the original
     # code's absolute kinds, of its input.
     NORMS_QUERIES = False
 
-    def __init__(
-        self,
-        *,
-        d_model,
-        num_heads,
-        head_dim,
-        core="dense",
-        own_biases=True,
-        num_positions=None,
-        attention_dropout=0.0,
-        site=0,
-        init_std=0.02,
-        **kwargs,
-    ):
+    def __init__(self, config, *, site=0, **kwargs):
         super().__init__(**kwargs)
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.head_dim = head_dim
-        self.core = core
-        self.own_biases = own_biases
-        self.num_positions = num_positions
-        self.attention_dropout = attention_dropout
+        self.config = config
         self.site = site
-        self.init_std = init_std
-        self.attend = specs.build(
-            ATTENTION,
-            core,
-            dropout=attention_dropout,
+        self.attend = make_core(
+            config.attention,
+            dropout=config.attention_dropout,
             site=site,
             dtype=self.dtype_policy,
             name="core",  # of weights of its own, in checkpoints
         )
 
     def build(self, x_shape, *_, **__):
-        size = (self.num_heads, self.head_dim)
-        self.query_kernel = self._weight("query_kernel", (self.d_model, *size))
-        self.key_kernel = self._weight("key_kernel", (self.d_model, *size))
-        self.value_kernel = self._weight("value_kernel", (self.d_model, *size))
+        d_model = self.config.d_model
+        size = (self.config.num_heads, self.config.head_dim)
+        self.query_kernel = self._weight("query_kernel", (d_model, *size))
+        self.key_kernel = self._weight("key_kernel", (d_model, *size))
+        self.value_kernel = self._weight("value_kernel", (d_model, *size))
         self._build_positions(size)
-        self.output_kernel = self._weight("output_kernel", (*size, self.d_model))
+        self.output_kernel = self._weight("output_kernel", (*size, d_model))
         self._build_biases(size)
-        self.attend.build_weights(self.d_model, *size, self.init_std)
+        self.attend.build_weights(d_model, *size, self.config.init_std)
         self.attend.built = True
 
     def _build_positions(self, size):
@@ -93,7 +69,7 @@ class Attention(keras.layers.Layer):
     def _weight(self, name, shape):
         # One initialiser a weight: a Keras initialiser draws the same values at every call.
         return self.add_weight(
-            shape, keras.initializers.RandomNormal(stddev=self.init_std), name=name
+            shape, keras.initializers.RandomNormal(stddev=self.config.init_std), name=name
         )
 
     def keys_values(self, context):
@@ -135,9 +111,11 @@ class Attention(keras.layers.Layer):
         return linear.out_of(attended, self.output_kernel)
 
     def get_config(self):
-        own = ("d_model", "num_heads", "head_dim", "core", "own_biases", "num_positions")
-        own += ("attention_dropout", "site", "init_std")
-        return super().get_config() | {name: getattr(self, name) for name in own}
+        return super().get_config() | {"config": self.config.to_dict(), "site": self.site}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": LayerConfig.from_dict(config["config"])})
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -150,10 +128,10 @@ class RelativeAttention(Attention):
     NORMS_QUERIES = True
 
     def _build_positions(self, size):
-        self.position_kernel = self._weight("position_kernel", (self.d_model, *size))
+        self.position_kernel = self._weight("position_kernel", (self.config.d_model, *size))
 
     def _build_biases(self, size):
-        if self.own_biases:
+        if self.config.untie_biases:
             self.content_bias = self._weight("content_bias", size)
             self.position_bias = self._weight("position_bias", size)
 
@@ -163,7 +141,7 @@ class RelativeAttention(Attention):
         return tf.einsum("sd,dhk->hsk", distances, kernel)
 
     def queries(self, query, content_bias, position_bias):
-        if self.own_biases:
+        if self.config.untie_biases:
             content_bias, position_bias = self.content_bias, self.position_bias
         return query + content_bias[:, tf.newaxis], query + position_bias[:, tf.newaxis]
 
@@ -183,7 +161,7 @@ class LearnedRelativeAttention(Attention):
 
     def _build_positions(self, size):
         num_heads, width = size
-        rows = self.num_positions
+        rows = self.config.num_positions
         self.distance_table = self._weight("distance_table", (rows, num_heads, width))
         self.distance_bias = self.add_weight((rows, num_heads), "zeros", name="distance_bias")
 
@@ -192,7 +170,7 @@ class LearnedRelativeAttention(Attention):
 
     def encodings(self, distances):
         """Looks distances up; the bias is one more column. [R] float32 -> [H, R, K + 1]."""
-        last = self.num_positions - 1
+        last = self.config.num_positions - 1
         rows = last - tf.minimum(tf.cast(distances, tf.int32), last)  # [S]
         vectors = tf.gather(tf.convert_to_tensor(self.distance_table), rows)  # [S, H, K]
         biases = tf.gather(tf.convert_to_tensor(self.distance_bias), rows)  # [S, H]

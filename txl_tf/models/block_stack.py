@@ -15,7 +15,7 @@ from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import token_ids as id_checks
 from txl_tf.ops.shapes import shape_of
 
-# Numbers of a model's own dropout places; the blocks' follow from FIRST_BLOCK on.
+# A model's own dropout sites; the blocks' follow from FIRST_BLOCK on.
 EMBEDDING_SITE, POSITIONS_SITE, FINAL_SITE = 0, 1, 2
 _FIRST_BLOCK = 8
 
@@ -29,30 +29,16 @@ def make_biases(config, policy):
     )
 
 
-def make_blocks(config, policy, num_positions=None):
-    """The blocks of a config, first to last; `num_positions` where tables of distances have it."""
-    specs = zip(config.layer_specs("attention"), config.layer_specs("feed_forward"), strict=True)
+def make_blocks(config, policy):
+    """Returns the blocks of a config, first to last."""
     return [
         Block(
-            d_model=config.d_model,
-            num_heads=config.num_heads,
-            head_dim=config.head_dim,
-            d_inner=config.d_inner,
-            attention=attention,
-            feed_forward=feed_forward,
-            position=config.position,
-            num_positions=num_positions,
-            own_biases=config.untie_biases,
-            pre_norm=config.pre_norm,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            init_std=config.init_std,
-            layer_norm_epsilon=config.layer_norm_epsilon,
-            site=_FIRST_BLOCK + SITES * layer,
+            config.layer(index),
+            site=_FIRST_BLOCK + SITES * index,
             dtype=policy,
-            name=f"block_{layer}",
+            name=f"block_{index}",
         )
-        for layer, (attention, feed_forward) in enumerate(specs)
+        for index in range(config.num_layers)
     ]
 
 

@@ -5,7 +5,6 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from txl_tf.configs import layer_specs
 from txl_tf.configs.model import EncoderConfig
 from txl_tf.configs.validation import from_dict
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
@@ -74,7 +73,7 @@ class Encoder(keras.Model):
             config.vocab_size, token_ids, lengths=lengths, global_tokens=global_tokens
         )
         if global_tokens is not None:
-            layer_specs.check_global_tokens(config)
+            config.check_global_tokens()
         token_ids = tf.cast(token_ids, tf.int32)
         batch, num_tokens = shape_of(token_ids)
         key = block_stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None

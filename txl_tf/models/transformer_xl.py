@@ -92,7 +92,7 @@ class TransformerXL(scoring_model.ScoringModel):
         )
         self.embedding = AdaptiveEmbedding(**words, name="embedding")
         self.biases = block_stack.make_biases(config, policy)
-        self.blocks = block_stack.make_blocks(config, policy, config.num_positions)
+        self.blocks = block_stack.make_blocks(config, policy)
         self.position_tables = [
             PositionTable(
                 config.num_positions,

@@ -11,7 +11,6 @@ from absl import logging
 
 from txl_tf import model_dir as model_dirs
 from txl_tf import visible_log
-from txl_tf.configs import layer_specs
 from txl_tf.configs.run import POLICIES, Config, EvalConfig, TrainConfig
 from txl_tf.data import outputs, prefetch
 from txl_tf.data.batches import Batch
@@ -204,7 +203,7 @@ class _Run:
             self._config.model, self._config.train, self._model.count_params(), replicas
         )
         logging.info("memory estimate per replica: %s", estimate)
-        for note in layer_specs.notes(self._config.model):
+        for note in self._config.model.warnings():
             logging.info(note)
 
     def go_on(self, stop: interruption.StopRequest) -> Result:

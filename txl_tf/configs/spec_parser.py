@@ -1,6 +1,5 @@
-"""Layer specs: short texts such as "local(window=128)" that name a class and its options."""
+"""Reads layer specs: short texts such as "local(window=128)" that name a kind and its options."""
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -113,31 +112,3 @@ def _tokens(spec: str) -> Iterator[tuple[str, str]]:
             raise ValueError
         yield match.lastgroup, match[match.lastgroup]
         place = match.end()
-
-
-def build(table: Mapping[str, type], spec: str, **common: Any) -> Any:
-    """Makes the object that `spec` names in `table`, with its options and the `common` ones.
-
-    A class lists its options in `OPTIONS`; those of a dataclass are its fields.
-
-    Raises:
-      ValueError: the name is not in the table, its class knows no such option, or needs another.
-    """
-    name, options = parse(spec)
-    if name not in table:
-        raise ValueError(
-            f"unknown kind {shown(name)} in {shown(spec)}; choose from {', '.join(table)}"
-        )
-    kind = table[name]
-    of_dataclass = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    known = getattr(kind, "OPTIONS", [field.name for field in of_dataclass])
-    for option in options:
-        if option not in known:
-            choices = f"choose from {', '.join(known)}" if known else "it has none"
-            raise ValueError(f"unknown option {shown(option)} in {shown(spec)}; {choices}")
-    for field in of_dataclass:
-        if field.default is dataclasses.MISSING and field.name not in options:
-            raise ValueError(
-                f"{field.name} must be given in {shown(spec)}, as in {name}({field.name}=...)"
-            )
-    return table[name](**common, **options)

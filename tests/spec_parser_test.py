@@ -1,26 +1,28 @@
-"""Tests of txl_tf.configs.specs, and that no text whatever is more than a refusal."""
+"""Tests of txl_tf.configs.spec_parser, and that no text whatever is more than a refusal."""
 
+import dataclasses
 import random
 
 from absl.testing import absltest, parameterized
 
 import helpers
-from txl_tf.configs import layer_specs, specs, validation
+from txl_tf.configs import layer_specs, spec_parser, validation
 
 
-class Kind:
-    OPTIONS = ("k", "name")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind(layer_specs.LayerSpec):
+    name = "kind"
 
-    def __init__(self, width, k=1, name=""):
-        self.fields = (width, k, name)
+    k: int = 1
+    label: str = ""
 
 
 class SpecsTest(parameterized.TestCase):
     def test_reads_names_and_literal_options(self):
-        self.assertEqual(specs.parse("dense"), ("dense", {}))
-        self.assertEqual(specs.parse(" dense() "), ("dense", {}))
+        self.assertEqual(spec_parser.parse("dense"), ("dense", {}))
+        self.assertEqual(spec_parser.parse(" dense() "), ("dense", {}))
         self.assertEqual(
-            specs.parse("local(window=128, dilation=(1, 2))"),
+            spec_parser.parse("local(window=128, dilation=(1, 2))"),
             ("local", {"window": 128, "dilation": (1, 2)}),
         )
 
@@ -34,7 +36,7 @@ class SpecsTest(parameterized.TestCase):
         ("a(\n b = .5 )", dict(b=0.5)),
     )
     def test_values_are_those_of_python(self, spec, options):
-        self.assertEqual(specs.parse(spec), ("a", options))
+        self.assertEqual(spec_parser.parse(spec), ("a", options))
 
     @parameterized.parameters(
         "a(b=1, b=2)",
@@ -62,17 +64,19 @@ class SpecsTest(parameterized.TestCase):
     )
     def test_refuses_other_text(self, spec):
         with self.assertRaisesRegex(ValueError, "a spec must read name or .* texts in quotes"):
-            specs.parse(spec)
+            spec_parser.parse(spec)
 
-    def test_builds_from_the_table(self):
-        made = specs.build({"kind": Kind}, "kind(k=8)", width=3)
-        self.assertEqual(made.fields, (3, 8, ""))
+    @parameterized.parameters("kind", "kind(k=8)", "kind(k=8, label='a b')")
+    def test_there_and_back(self, text):
+        made = layer_specs.parse({"kind": Kind}, text)
+        self.assertEqual(str(made), text)
+        self.assertEqual(made, layer_specs.parse({"kind": Kind}, str(made)))
 
     def test_names_the_choices(self):
         with self.assertRaisesRegex(ValueError, "unknown kind 'other'.*choose from kind"):
-            specs.build({"kind": Kind}, "other", width=3)
-        with self.assertRaisesRegex(ValueError, "unknown option 'width'.*choose from k, name"):
-            specs.build({"kind": Kind}, "kind(width=8)")
+            layer_specs.parse({"kind": Kind}, "other")
+        with self.assertRaisesRegex(ValueError, "unknown option 'width'.*choose from k, label"):
+            layer_specs.parse({"kind": Kind}, "kind(width=8)")
 
 
 class AnyTextTest(parameterized.TestCase):
