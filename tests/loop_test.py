@@ -368,7 +368,7 @@ class GoingOnTest(RunTest):
     def test_the_past_is_read_while_the_folder_is_held(self):
         def read(path):
             with self.assertRaisesRegex(ValueError, "one trainer at a time"):
-                lock.sole_trainer(path).__enter__()
+                checkpoint.sole_trainer(path).__enter__()
             raise ValueError("what it was before")
 
         self.train(config("train.train_steps=1", "train.warmup_steps=0", "train.eval_every=none"))

@@ -20,10 +20,10 @@ import pickletools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from txl_tf.configs.validation import parse_json
 from txl_tf.conversion.torch_reader import restricted_unpickler, seekable, torch_files
 from txl_tf.conversion.torch_reader.allowlist import Record
 from txl_tf.conversion.torch_reader.errors import shown
-from txl_tf.configs.validation import parse_json
 from txl_tf.data import fast_word_split, files, tokenizers, vocabulary
 from txl_tf.data.tokenizers import counted
 
