@@ -26,6 +26,7 @@ _CHANGES = (
 )
 
 
+@pytest.mark.half_precision
 @pytest.mark.slow
 class PrecisionTest(absltest.TestCase):
     def test_losses_are_near_after_200_steps(self):
