@@ -39,7 +39,7 @@ from peak import peak
 from txl_tf.attention import make_core
 from txl_tf.configs import layer_specs
 from txl_tf.configs.run import Config
-from txl_tf.ops.attention_mask import Visibility
+from txl_tf.ops.attention_mask import AttentionMask
 from txl_tf.ops.dropout import DropoutKey
 
 _HEADS, _WIDTH, _WINDOW, _GLOBAL = 2, 64, 128, 4
@@ -90,7 +90,7 @@ class Core:
 
     def __init__(self, point: Point) -> None:
         kind, length = _KINDS[point.kind], point.length
-        self.rules = Visibility(
+        self.rules = AttentionMask(
             remembered=tf.constant([0]),
             lookahead=kind.lookahead,
             global_tokens=tf.range(length)[tf.newaxis] % (length // _GLOBAL) == 0,

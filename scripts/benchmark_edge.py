@@ -32,7 +32,7 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
     tokenizer = ByteTokenizer()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        with native_output.held_back():
+        with native_output.suppress_native_output():
             export_saved_model(model, tokenizer, config, os.path.join(folder, "model"))
         served = tf.saved_model.load(os.path.join(folder, "model", "1")).signatures["step"]
         for size in _SEGMENTS:
@@ -40,7 +40,7 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
             ways = {"SavedModel": _by_saved_model(served, ids)}
             for quantize in _QUANTIZATIONS:
                 path = os.path.join(folder, f"{quantize}-{size}.tflite")
-                with native_output.held_back():
+                with native_output.suppress_native_output():
                     export_tflite(
                         model, tokenizer, config, path, segment_len=size, quantize=quantize
                     )

@@ -104,7 +104,7 @@ class Peer:
           ValueError: TransfoXL computes something else.
         """
         config = model.config
-        differing = huggingface.does_otherwise(config)
+        differing = huggingface.known_differences(config)
         if differing:
             raise ValueError(f"the model must be one of TransfoXL, got: {'; '.join(differing)}")
         checkpoint, path = self._path(f"{name}-checkpoint"), self._path(f"{name}-inputs.npz")

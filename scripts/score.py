@@ -72,7 +72,7 @@ def _scorer() -> text_scorer.TextScorer:
     if _TFLITE.value is not None:
         model_flags.refuse("--tflite takes its place", "model_dir")
         model_flags.refuse("a --tflite file has it built in")
-        with native_output.held_back():
+        with native_output.suppress_native_output():
             return runtime.scorer(_TFLITE.value, invalid_utf8=_INVALID_UTF8.value)
     if flags.FLAGS.model_dir is None:
         raise app.UsageError("--model_dir is required, or --tflite")

@@ -7,7 +7,7 @@ from absl.testing import absltest, parameterized
 import rounding
 import spec_layers
 from txl_tf.attention import ATTENTION, dense
-from txl_tf.ops.attention_mask import Visibility
+from txl_tf.ops.attention_mask import AttentionMask
 
 SPECS = {
     "dense": "dense",
@@ -34,7 +34,7 @@ def inputs(rows=2, queries=3, keys=5, heads=2, width=4):
 
 
 def visibility(remembered=(2, 1), **kwargs):
-    return Visibility(remembered=tf.constant(remembered), **kwargs)
+    return AttentionMask(remembered=tf.constant(remembered), **kwargs)
 
 
 class AttentionContractTest(parameterized.TestCase):
@@ -135,7 +135,7 @@ class DenseAttentionTest(parameterized.TestCase):
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
     def test_a_block_meets_no_key_that_none_of_it_sees(self):
-        block, rules = visibility(attention_span=5).of_block(slice(4, 6), 8, 10)
+        block, rules = visibility(attention_span=5).for_block(slice(4, 6), 8, 10)
         self.assertEqual(block, slice(2, 8))
         np.testing.assert_array_equal(rules.remembered, [6, 5])
 

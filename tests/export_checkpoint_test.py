@@ -121,7 +121,7 @@ class TargetsTest(parameterized.TestCase):
     def test_a_span_of_another_size_is_told(self):
         config = helpers.tiny_config(attention_span=9, attend_to_initial_zeros=True)
         lines = ["same_length sees mem_len keys there, here 9"]
-        self.assertEqual(huggingface.does_otherwise(config), lines)
+        self.assertEqual(huggingface.known_differences(config), lines)
 
     @parameterized.parameters(
         dict(),

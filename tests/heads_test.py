@@ -18,7 +18,11 @@ class HeadsTest(parameterized.TestCase):
         """One head and several rows is where TensorFlow's own product with broadcasting fails."""
         x, kernel = draw(rows, 24, 12), draw(12, num_heads, 6, seed=1)
         table, back = draw(num_heads, 11, 6, seed=2), draw(num_heads, 6, 12, seed=3)
-        into, meet, out_of = linear.into, linear.meet, linear.out_of
+        into, meet, out_of = (
+            linear.project_to_heads,
+            linear.matmul_per_head,
+            linear.project_from_heads,
+        )
         if is_compiled:
             into, meet, out_of = map(tf.function, (into, meet, out_of))
         split = into(tf.constant(x), tf.constant(kernel))

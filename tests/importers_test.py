@@ -212,7 +212,8 @@ class NamingTest(parameterized.TestCase):
             for i in range(3)
         ]
         self.assertEqual(
-            tensors.groups(moves), ["layers.*.o_net [4, 2] x3 -> block_*/layer_1 + block_*/b"]
+            tensors.summarise_mapping(moves),
+            ["layers.*.o_net [4, 2] x3 -> block_*/layer_1 + block_*/b"],
         )
 
 

@@ -12,7 +12,7 @@ from txl_tf.configs.run import TrainConfig
 from txl_tf.data.text_size import TextSize
 from txl_tf.inference.evaluation import Evaluation
 from txl_tf.training.metric_writers import MetricsFile, Summaries
-from txl_tf.training.progress_log import Journal
+from txl_tf.training.progress_log import ProgressLog
 from txl_tf.training.skips import NonFiniteError
 from txl_tf.training.step import Metrics
 
@@ -33,7 +33,7 @@ class JournalTest(parameterized.TestCase):
         config = TrainConfig(train_steps=train_steps, **changes)
         size = TextSize(tokens=40, bytes=40, characters=40, unknown=unknown)
         records = [Summaries(str(self.path)), MetricsFile(str(self.path))]
-        return Journal(config, unit, size, records)
+        return ProgressLog(config, unit, size, records)
 
     def told(self, function, *args):
         with self.assertLogs(level="INFO") as logs:

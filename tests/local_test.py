@@ -10,7 +10,7 @@ import rounding
 import spec_layers
 from txl_tf.attention import make_core
 from txl_tf.configs.layer_specs import Local
-from txl_tf.ops.attention_mask import Visibility
+from txl_tf.ops.attention_mask import AttentionMask
 from txl_tf.ops.dropout import DropoutKey
 
 
@@ -88,7 +88,7 @@ class LocalAttentionTest(parameterized.TestCase):
         queries, memory, window, block = sizes
         memory = memory if lookahead == 0 else 0
         arrays = inputs(2, queries, memory, later=0 if lookahead == 0 else queries - 1)
-        rules = Visibility(
+        rules = AttentionMask(
             remembered=tf.constant([memory, memory // 2]),
             lookahead=lookahead,
             lengths=None if lookahead == 0 else tf.constant([queries, queries - 3]),
@@ -106,7 +106,7 @@ class LocalAttentionTest(parameterized.TestCase):
     def test_documents_and_a_span(self, dilations, span):
         arrays = inputs(2, 24, 5)
         documents = np.cumsum(np.random.default_rng(3).random([2, 24]) > 0.8, axis=1)
-        rules = Visibility(
+        rules = AttentionMask(
             remembered=tf.constant([5, 2]),
             documents=tf.constant(documents, tf.int32),
             attention_span=span,
@@ -120,12 +120,12 @@ class LocalAttentionTest(parameterized.TestCase):
     @parameterized.product(queries=(1, 2, 5, 64, 200), dilations=((1,), (2,)))
     def test_takes_the_cheaper_way(self, queries, dilations):
         core = make_core(Local(window=16, dilations=dilations, block=16))
-        plan = core._plan(queries, queries + 40, dilations[0], Visibility(remembered=None))
+        plan = core._plan(queries, queries + 40, dilations[0], AttentionMask(remembered=None))
         self.assertEqual(plan is None, queries < 64)
 
     def test_a_ring(self):
         arrays = inputs(2, 1, 8)
-        rules = Visibility(remembered=tf.constant([8, 3]))
+        rules = AttentionMask(remembered=tf.constant([8, 3]))
         core = make_core(Local(window=2, dilations=(1, 2)))
         expected = core(*arrays, visibility=rules)
         turned = [tf.roll(x, 3, axis=2) for x in arrays[2:4]]
@@ -139,13 +139,13 @@ class LocalAttentionTest(parameterized.TestCase):
         x = tf.ones([1, 4, 32, 6])
         key = DropoutKey(tf.constant([1, 2]), tf.constant([0]))
         told = core(
-            x, x, x, x, None, visibility=Visibility(remembered=tf.constant([0])), dropout_key=key
+            x, x, x, x, None, visibility=AttentionMask(remembered=tf.constant([0])), dropout_key=key
         )
         self.assertGreater(np.abs(told[0, 1] - told[0, 3]).max(), 0.1)
 
     def test_gradients_are_those_of_dense_attention(self):
         arrays = inputs(1, 23, 6, heads=2)
-        rules = Visibility(remembered=tf.constant([4]))
+        rules = AttentionMask(remembered=tf.constant([4]))
         gradients = []
         for spec in ("local(window=5, block=4)", "dense"):
             core = spec_layers.core(spec)

@@ -12,12 +12,12 @@ def drawing(text):
 
 class VisibilityTest(parameterized.TestCase):
     def test_matches_the_docstring_drawing(self):
-        drawn = "\n".join(re.findall(r"query \d  (.*)", attention_mask.Visibility.__doc__))
-        seen = attention_mask.Visibility(remembered=np.array([1]), attention_span=3).dense(3, 5)
+        drawn = "\n".join(re.findall(r"query \d  (.*)", attention_mask.AttentionMask.__doc__))
+        seen = attention_mask.AttentionMask(remembered=np.array([1]), attention_span=3).dense(3, 5)
         np.testing.assert_array_equal(seen[0, 0], drawing(drawn))
 
     def test_documents_hide_what_came_before(self):
-        seen = attention_mask.Visibility(
+        seen = attention_mask.AttentionMask(
             remembered=np.array([2, 2]), documents=np.array([[0, 1, 1], [1, 1, 2]])
         ).dense(3, 5)
         np.testing.assert_array_equal(seen[0, 0], drawing("# # # . .\n. . . # .\n. . . # #"))
@@ -26,7 +26,7 @@ class VisibilityTest(parameterized.TestCase):
     @parameterized.product(memory=(0, 2, 4), span=(None, 1, 3), remembered=(0, 1, 4))
     def test_matches_a_plain_loop(self, memory, span, remembered):
         queries = 3
-        seen = attention_mask.Visibility(
+        seen = attention_mask.AttentionMask(
             remembered=np.array([remembered], "int32"), attention_span=span
         ).dense(queries, memory + queries)
         for i in range(queries):

@@ -91,7 +91,7 @@ class Laws:
         for model, ids in self.each(self.REMEMBERING):
             whole, _ = model(ids)
             state = KeyValueState(model, segment_len=4)
-            looped, step = state.looped(state.initial(2)), _compiled(state.next_scores)
+            looped, step = state.to_ring_buffer(state.initial(2)), _compiled(state.next_scores)
             for place in range(self.LENGTH):  # round the ring, and round again
                 scores, looped = step(tf.constant(ids[:, place]), looped)
                 atol = rounding.of_scores(model.config, self.LENGTH)

@@ -20,7 +20,7 @@ class ProductTest(tf.test.TestCase, parameterized.TestCase):
     def test_is_the_sum_of_the_products_and_the_bias(self, axes, size):
         rng = np.random.default_rng(0)
         x, matrix, bias = (rng.normal(size=s) for s in ([*axes, size[0]], size, size[1:]))
-        told = linear.product(*(tf.constant(a, tf.float32) for a in (x, matrix, bias)))
+        told = linear.matmul(*(tf.constant(a, tf.float32) for a in (x, matrix, bias)))
         # The products are of either sign: their sum has the size of its root.
         atol = rounding.tolerance(size[0], scale=size[0] ** 0.5)
         np.testing.assert_allclose(told, x @ matrix + bias, rtol=0, atol=atol)
@@ -38,12 +38,12 @@ class ProductTest(tf.test.TestCase, parameterized.TestCase):
     @pytest.mark.half_precision
     def test_takes_the_dtype_of_the_rows(self):
         x = tf.ones([1, 512], tf.bfloat16)
-        self.assertEqual(linear.product(x, tf.ones([512, 2048]), tf.ones([2048])).dtype, x.dtype)
+        self.assertEqual(linear.matmul(x, tf.ones([512, 2048]), tf.ones([2048])).dtype, x.dtype)
 
 
 def _graph(x_shape, matrix_shape):
     args = (tf.TensorSpec(x_shape, tf.float32), tf.TensorSpec(matrix_shape, tf.float32))
-    return tf.function(linear.product).get_concrete_function(*args).graph
+    return tf.function(linear.matmul).get_concrete_function(*args).graph
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from txl_tf.export.edge import native_output
 class SilenceTest(absltest.TestCase):
     def test_only_failures_speak(self):
         def fail(error):
-            with native_output.held_back():
+            with native_output.suppress_native_output():
                 os.write(2, b"chatter")
                 raise error
 

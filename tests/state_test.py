@@ -136,7 +136,7 @@ class KeyValueStateTest(parameterized.TestCase):
         step = tf.function(state.next_scores, autograph=False)
         in_order = tf.function(state.scores, autograph=False)
         for begin in range(0, 24, rounds):
-            looped = state.looped(past, rounds)
+            looped = state.to_ring_buffer(past, rounds)
             for i in range(begin, begin + rounds):
                 last = helpers.draw_ids(2, 1, seed=i)
                 real = np.array([1, i - begin < rounds // 2], np.int32)
@@ -144,7 +144,7 @@ class KeyValueStateTest(parameterized.TestCase):
                 found, looped = step(last[:, 0], looped, real)
                 read = real == 1
                 np.testing.assert_allclose(found[read], expected[:, 0][read], rtol=0, atol=atol)
-            past_again = state.unlooped(looped)
+            past_again = state.from_ring_buffer(looped)
             following = helpers.draw_ids(2, 4, seed=99)
             found, expected = (in_order(following, each)[0] for each in (past_again, past))
             np.testing.assert_allclose(found, expected, rtol=0, atol=atol)

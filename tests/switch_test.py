@@ -10,7 +10,8 @@ import draw_laws
 import helpers
 import model_laws
 import rounding
-import spec_layers
+from txl_tf.configs.layer_specs import Switch
+from txl_tf.feed_forward import make_feed_forward
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops.dropout import DropoutKey
 
@@ -18,9 +19,9 @@ GOLDEN = ("cf100", "cf125", "cf200", "token_group", "one_expert")
 KEY = DropoutKey(tf.constant([3, 4]), tf.range(8))
 
 
-def make(width, inner, spec="switch", **options):
-    common = dict(jitter=0.0, balance_loss=1.0) | options
-    net = spec_layers.net(spec, d_model=width, d_inner=inner, **common)
+def make(width, inner, dropout=0.0, site=0, **options):
+    spec = Switch(**dict(jitter=0.0, balance_loss=1.0) | options)
+    net = make_feed_forward(spec, d_model=width, d_inner=inner, dropout=dropout, site=site)
     net.build((None, None, width))
     return net
 

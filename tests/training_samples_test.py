@@ -13,7 +13,7 @@ from txl_tf.training import reporter
 class SamplesTest(absltest.TestCase):
     def test_a_sample_is_of_the_weights_there_are(self):
         model = helpers.loud(TransformerXL(helpers.tiny_config(vocab_size=256)), deviation=0.3)
-        written = reporter.Samples(model, ByteTokenizer(), length=40, seed=3)
+        written = reporter.TrainingSamples(model, ByteTokenizer(), length=40, seed=3)
         texts = []
         for seed in (1, 2):  # distances are projected anew after the weights have changed
             helpers.loud(model, seed, deviation=0.3)

@@ -13,7 +13,7 @@ from absl.testing import absltest, parameterized
 import rounding
 import spec_layers
 from txl_tf.attention import ATTENTION
-from txl_tf.ops.attention_mask import Visibility
+from txl_tf.ops.attention_mask import AttentionMask
 from txl_tf.ops.dropout import DropoutKey
 from txl_tf.ops.shapes import larger, shape_of
 
@@ -56,7 +56,7 @@ def rules(num_tokens, rows=3):
     marked[0, [0, num_tokens // 2, num_tokens - 1]] = True  # one more than count
     marked[1, -1] = True  # a pad is not global
     marked[2, 0] = True
-    return Visibility(
+    return AttentionMask(
         remembered=tf.zeros([rows], tf.int32),
         lookahead=None,
         lengths=tf.constant(lengths[:rows]),
@@ -89,8 +89,10 @@ def of_longformer(core, visibility, num_tokens):
     near, anywhere = near.astype(float), np.zeros(near.shape)
     if isinstance(core, ATTENTION["local"]):
         distance = np.subtract.outer(np.arange(num_tokens), np.arange(num_tokens))
-        for head, dilation in enumerate(np.repeat(core.dilations, HEADS // len(core.dilations))):
-            window = (abs(distance) <= core.window * dilation) & (distance % dilation == 0)
+        for head, dilation in enumerate(
+            np.repeat(core.spec.dilations, HEADS // len(core.spec.dilations))
+        ):
+            window = (abs(distance) <= core.spec.window * dilation) & (distance % dilation == 0)
             near[:, head] *= window
     for row, place in global_places(core, visibility, real):
         near[row, :, :, place] = 0
@@ -99,7 +101,7 @@ def of_longformer(core, visibility, num_tokens):
 
 
 def global_places(core, visibility, real):
-    most = getattr(core, "max_global_tokens", 0)
+    most = getattr(core.spec, "max_global_tokens", 0)
     marked = np.array(visibility.global_tokens) & real
     return [(b, place) for b, row in enumerate(marked) for place in np.flatnonzero(row)[:most]]
 
@@ -107,10 +109,10 @@ def global_places(core, visibility, real):
 def of_bigbird(core, visibility, num_tokens):
     _, near = real_pairs(visibility, num_tokens)
     near, anywhere = near.astype(float), np.zeros(near.shape)
-    num_blocks = -(-num_tokens // core.block)
-    if core.table is None and num_blocks < core.random + 5:
+    num_blocks = -(-num_tokens // core.spec.block)
+    if core.spec.table is None and num_blocks < core.spec.random + 5:
         return near, anywhere
-    block = np.arange(num_tokens) // core.block
+    block = np.arange(num_tokens) // core.spec.block
     ends = (block == 0) | (block == num_blocks - 1)
     window = (abs(np.subtract.outer(block, block)) <= 1) & ~ends & ~ends[:, np.newaxis]
     count = np.zeros([HEADS, num_tokens, num_tokens])
@@ -141,11 +143,11 @@ def by_hand(core, arrays, visibility):
         counts = np.maximum(np.log(np.concatenate([near, anywhere], axis=-1)), -1e9)
     both = tf.concat([placed, scores], axis=-1) + counts
     if isinstance(core, ATTENTION["topk"]):
-        least = tf.sort(both, direction="DESCENDING")[..., core.k - 1 : core.k]
+        least = tf.sort(both, direction="DESCENDING")[..., core.spec.k - 1 : core.spec.k]
         both = tf.where(both >= least, both, -1e9)
     attended = tf.matmul(tf.nn.softmax(both), tf.concat([values, values], axis=2))
     real, _ = real_pairs(visibility, num_tokens)
-    if getattr(core, "max_global_tokens", 0):
+    if getattr(core.spec, "max_global_tokens", 0):
         kernels = core.global_query_kernel, core.global_key_kernel, core.global_value_kernel
         q, k, v = (
             tf.einsum("btd,dhk->bhtk", x, tf.cast(tf.convert_to_tensor(w), tf.float64))
@@ -244,7 +246,7 @@ class LawsTest(parameterized.TestCase):
 
         def attend(*arrays):
             *arrays, lengths, marked = arrays
-            found = Visibility(
+            found = AttentionMask(
                 remembered=tf.zeros_like(lengths),
                 lookahead=None,
                 lengths=lengths,
@@ -295,7 +297,7 @@ class LawsTest(parameterized.TestCase):
         alone = run(
             core,
             [a if a.shape[0] == HEADS else a[1:2] for a in arrays],
-            visibility.of_rows(slice(1, 2)),
+            visibility.for_rows(slice(1, 2)),
             dropout_key=DropoutKey(seed, tf.constant([6])),
         )
         atol = 2 * rounding.of_attention(WIDTH, 17, arrays[3])  # what stays counts double

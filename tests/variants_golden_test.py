@@ -19,7 +19,7 @@ from txl_tf.attention import make_core
 from txl_tf.configs.layer_specs import TopK
 from txl_tf.layers.multi_head_attention import RelativeAttention
 from txl_tf.ops import relative_position
-from txl_tf.ops.attention_mask import Visibility
+from txl_tf.ops.attention_mask import AttentionMask
 
 
 @functools.cache
@@ -56,7 +56,7 @@ class TopKTest(parameterized.TestCase):
                 [
                     core(
                         *_of_row(inputs, data.get("in.bias"), row),
-                        visibility=Visibility(
+                        visibility=AttentionMask(
                             remembered=tf.constant([hparams["M"]]),
                             lookahead=0 if hparams["causal"] else None,
                             lengths=None
@@ -85,7 +85,7 @@ class TopKTest(parameterized.TestCase):
             data["in.k"],
             data["in.v"],
             np.transpose(data["in.r_heads"], [1, 0, 2]),
-            visibility=Visibility(remembered=tf.fill([hparams["B"]], hparams["M"])),
+            visibility=AttentionMask(remembered=tf.fill([hparams["B"]], hparams["M"])),
         )
         assert_close(found, data["out.context"], 2 * query.shape[-1], 2 * data["in.k"].shape[-2])
 
@@ -146,7 +146,7 @@ class LocalTest(parameterized.TestCase):
                 data["in.h"],
                 *layer.keys_values(tf.concat([data["in.mem"], data["in.h"]], axis=1)),
                 layer.encodings(relative_position.sinusoids(distances, hparams["d"])),
-                visibility=Visibility(
+                visibility=AttentionMask(
                     remembered=tf.constant(hparams["mem_valid"] or [hparams["M"]] * hparams["B"])
                 ),
             )
@@ -218,7 +218,7 @@ class LongformerTest(TwoSided):
             f"longformer(window={hparams['w_one_sided']}, dilations={dilations}, block={block}, "
             f"max_global_tokens={most})"
         )
-        visibility = Visibility(
+        visibility = AttentionMask(
             remembered=tf.zeros([len(mask)], tf.int32),
             lookahead=0 if is_causal else None,
             lengths=tf.constant((mask > 0).sum(axis=1), tf.int32),
@@ -242,7 +242,7 @@ class BigBirdTest(TwoSided):
             f"bigbird(block={hparams['block_size']}, random={hparams['num_random_blocks']}, "
             f"table={table})"
         )
-        visibility = Visibility(
+        visibility = AttentionMask(
             remembered=tf.zeros([len(data["in.mask"])], tf.int32),
             lookahead=None,
             lengths=tf.constant(data["in.mask"].sum(axis=1), tf.int32),

@@ -85,7 +85,7 @@ class BigBirdAttention(DenseAttention):
     def _dense(self, *arrays, num_tokens, **rules):
         *by_head, encodings = arrays
         if encodings is not None:  # as many as there are, also where nobody knows how many
-            later = relative_position.num_later(encodings)
+            later = relative_position.num_negative_distances(encodings)
             encodings = relative_position.resized(encodings, later, num_tokens, num_tokens - 1)
         return super().call(*by_head, encodings, **rules)
 
@@ -150,7 +150,7 @@ class BigBirdAttention(DenseAttention):
         of_window = found[..., :near]
         if encodings is not None:
             later, earlier = 2 * block - 1, 2 * block
-            beyond = relative_position.num_later(encodings)
+            beyond = relative_position.num_negative_distances(encodings)
             encodings = relative_position.resized(encodings, beyond, earlier, later)
             placed = relative_position.scores_in_blocks(position_query, encodings, block, near)
             of_window += by_head(placed)

@@ -43,13 +43,15 @@ class DenseAttention(AttentionCore):
         as_one = num_keys is None or visibility.documents is not None or not is_causal
         blocks = []
         for block in _cuts(num_queries, None if as_one else _BLOCK):
-            seen, rules = visibility.of_block(block, num_queries, num_keys)
+            seen, rules = visibility.for_block(block, num_queries, num_keys)
             parts = [
                 *(_cut(x, block, 2) for x in queries),
                 *(_cut(x, seen, 2) for x in (keys, values)),
             ]
             rows = [
-                self._attend(*(_cut(x, row, 0) for x in parts), encodings, rules.of_rows(row), None)
+                self._attend(
+                    *(_cut(x, row, 0) for x in parts), encodings, rules.for_rows(row), None
+                )
                 for row in _cuts(content_query.shape[0], _rows_at_once(parts[0], parts[2]))
             ]
             blocks.append(_join(rows, 0))
@@ -62,9 +64,13 @@ class DenseAttention(AttentionCore):
         content = tf.matmul(content_query, keys, transpose_b=True)
         scores = tf.cast(content, tf.float32)  # [B, H, T, S]
         if encodings is not None:
-            later = 0 if visibility.lookahead == 0 else relative_position.num_later(encodings)
+            later = (
+                0
+                if visibility.lookahead == 0
+                else relative_position.num_negative_distances(encodings)
+            )
             position = relative_position.scores_by_key(position_query, encodings, num_keys, later)
-            scores += visibility.by_place(position)
+            scores += visibility.to_ring_order(position)
         visible = visibility.dense(num_queries, num_keys)  # [B, 1, T, S]
         common = visibility.common
         if common is not None:

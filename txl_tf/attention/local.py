@@ -32,7 +32,7 @@ class LocalAttention(DenseAttention):
     """
 
     def select(self, scores):
-        return scores if self.spec.k is None else top_k.highest(scores, self.spec.k)
+        return scores if self.spec.k is None else top_k.mask_below_top_k(scores, self.spec.k)
 
     def call(
         self,
@@ -55,7 +55,7 @@ class LocalAttention(DenseAttention):
             key = None if dropout_key is None else dropout_key.fold_in(index)
             of_group = (x[:, heads] for x in by_head)
             rows = None if encodings is None else encodings[heads]
-            rules = visibility.of_heads(heads)
+            rules = visibility.for_heads(heads)
             attended.append(self._attend_to(*of_group, rows, rules, key, dilation))
         return tf.concat(attended, axis=1)
 
@@ -86,7 +86,7 @@ class LocalAttention(DenseAttention):
             return self._in_blocks(*queries, keys, values, encodings, rules, dropout_key, plan)
         if rules.lookahead:
             if encodings is not None:
-                num_later = relative_position.num_later(encodings)
+                num_later = relative_position.num_negative_distances(encodings)
                 later, earlier = shape_of(content_query)[2] - 1, shape_of(keys)[2]
                 encodings = relative_position.resized(encodings, num_later, earlier, later)
         elif None not in (num_queries, num_keys) and rules.place is None:
@@ -175,7 +175,7 @@ class LocalAttention(DenseAttention):
 
     def _of_block(self, encodings, rules, plan):
         """Encodings of the distances within a block and its keys. [H, R, K] -> [H, W + b - 1, K]"""
-        num_later = relative_position.num_later(encodings) if rules.lookahead else 0
+        num_later = relative_position.num_negative_distances(encodings) if rules.lookahead else 0
         first = (encodings.shape[1] - num_later - 1) % plan.stride  # of those that count
         return relative_position.resized(
             encodings[:, first :: plan.stride],

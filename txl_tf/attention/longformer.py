@@ -61,10 +61,10 @@ class LongformerAttention(LocalAttention):
             attended = super().call(*arrays, visibility=visibility, dropout_key=dropout_key)
             return without_pads(attended, visibility)
         limit = smaller(self.spec.max_global_tokens, shape_of(marked)[1])
-        chosen, found = top_k.first(marked, limit, x.dtype)  # [B, G, T], [B, G]
+        chosen, found = top_k.first_k_one_hot(marked, limit, x.dtype)  # [B, G, T], [B, G]
         is_global = tf.reduce_any(chosen > 0, axis=1)  # [B, T]
         of_heads = chosen[:, tf.newaxis]  # [B, 1, G, T]
-        common = attention_mask.Common(
+        common = attention_mask.GlobalKeys(
             tf.matmul(of_heads, keys), tf.matmul(of_heads, values), found
         )
         rules = dataclasses.replace(visibility, hidden=is_global, common=common)
@@ -85,10 +85,10 @@ class LongformerAttention(LocalAttention):
 
     def _seen_by_global(self, x, chosen, visibility, dropout_key):
         """Contexts of global tokens. x [B, T, D], chosen [B, G, T] -> [B, H, G, K]."""
-        query = linear.into(tf.matmul(chosen, x), self.global_query_kernel)
+        query = linear.project_to_heads(tf.matmul(chosen, x), self.global_query_kernel)
         query = scaled(query, query.shape[-1] ** -0.5)
-        keys = linear.into(x, self.global_key_kernel)
-        values = linear.into(x, self.global_value_kernel)
+        keys = linear.project_to_heads(x, self.global_key_kernel)
+        values = linear.project_to_heads(x, self.global_value_kernel)
         scores = tf.cast(tf.matmul(query, keys, transpose_b=True), tf.float32)  # [B, H, G, T]
         real = visibility.real_tokens(shape_of(x)[1])
         visible = True if real is None else real[:, tf.newaxis, tf.newaxis]

@@ -18,4 +18,4 @@ class TopKAttention(DenseAttention):
     """
 
     def select(self, scores):
-        return top_k.highest(scores, self.spec.k)
+        return top_k.mask_below_top_k(scores, self.spec.k)

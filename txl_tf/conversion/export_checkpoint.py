@@ -20,10 +20,10 @@ class Target(Protocol):
     def source_name(self, name: str) -> str:
         """What a parameter of the TensorFlow original is called in the files."""
 
-    def cannot_say(self, config: TransformerXLConfig) -> list[str]:
+    def unsupported_options(self, config: TransformerXLConfig) -> list[str]:
         """What makes `config` impossible there."""
 
-    def does_otherwise(self, config: TransformerXLConfig) -> list[str]:
+    def known_differences(self, config: TransformerXLConfig) -> list[str]:
         """Where the other code computes something else with these weights."""
 
     def write(
@@ -57,7 +57,7 @@ def export_checkpoint(format_name: str, loaded: model_dirs.Loaded, output_dir: s
         )
         for name, parameter in original_layout.parameters(loaded.model).items()
     ]
-    for line in tensors.groups(moves):
+    for line in tensors.summarise_mapping(moves):
         logging.info("%s", line)
     return elements
 
@@ -69,12 +69,12 @@ def write(format_name: str, model: TransformerXL, folder: str, step: int = 0) ->
       ValueError: the model has what the other implementation does not.
     """
     target, config = TARGETS[format_name], model.config
-    wrong = only_here(config) + target.cannot_say(config)
+    wrong = only_here(config) + target.unsupported_options(config)
     if wrong:
         raise ValueError(
             f"the model must be one that {format_name} can hold, got {', '.join(wrong)}"
         )
-    for line in target.does_otherwise(config):
+    for line in target.known_differences(config):
         logging.warning("%s: %s", format_name, line)
     values = original_layout.values_of(model)
     target.write(folder, values, config, step)

@@ -97,13 +97,13 @@ def source_name(name: str) -> str:
     return theirs if theirs.startswith("crit.") else _BODY + theirs
 
 
-def cannot_say(config: TransformerXLConfig) -> list[str]:
+def unsupported_options(config: TransformerXLConfig) -> list[str]:
     """What Hugging Face's code has no way to be, so that `config` cannot be exported."""
     del config  # it has every option that tf1 lacks
     return []
 
 
-def does_otherwise(config: TransformerXLConfig) -> list[str]:
+def known_differences(config: TransformerXLConfig) -> list[str]:
     """Where Hugging Face's code computes something else with these weights."""
     lines = []
     if config.attention_span not in (None, config.mem_len):

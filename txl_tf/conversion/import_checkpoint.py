@@ -143,7 +143,7 @@ def _assign(
         )
         for name, tensor in found.items()
     ]
-    for line in tensors.groups(moves):
+    for line in tensors.summarise_mapping(moves):
         logging.info("%s", line)
     used = {name for tensor in found.values() for name in tensor.sources}
     rest = sorted({re.sub(r"\d+", "*", name) for name in source.tensors.keys() - used})

@@ -56,7 +56,9 @@ def _few(names: list[str], most: int = 10) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def groups(moves: Iterable[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]]) -> list[str]:
+def summarise_mapping(
+    moves: Iterable[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]],
+) -> list[str]:
     """One line for all layers' moves of a kind: "layers.*.o_net [8, 8] x3 -> block_*/output".
 
     Args:

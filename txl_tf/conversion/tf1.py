@@ -89,7 +89,7 @@ def load_weights(model, checkpoint: str) -> int:
     return original_layout.assign(model, read_parameters(checkpoint), source_name)
 
 
-def cannot_say(config: TransformerXLConfig) -> list[str]:
+def unsupported_options(config: TransformerXLConfig) -> list[str]:
     """What the original has no way to be, so that `config` cannot be exported."""
     wrong = []
     if config.pre_norm:
@@ -101,7 +101,7 @@ def cannot_say(config: TransformerXLConfig) -> list[str]:
     return wrong
 
 
-def does_otherwise(config: TransformerXLConfig) -> list[str]:
+def known_differences(config: TransformerXLConfig) -> list[str]:
     """Where the original computes something else with these weights."""
     lines = []
     if config.layer_norm_epsilon != 1e-12:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from txl_tf.configs import layer_specs
 from txl_tf.ops import dropout as dropouts
-from txl_tf.ops.linear import product
+from txl_tf.ops.linear import matmul
 
 _ACTIVATIONS = {"relu": tf.nn.relu, "gelu": tf.nn.gelu}
 
@@ -51,8 +51,8 @@ class DenseFeedForward(keras.layers.Layer):
         )
 
     def call(self, x, *, dropout_key=None):
-        hidden = product(x, self.inner_kernel, self.inner_bias)  # [B, T, F]
-        return product(self._activate(hidden, dropout_key), self.outer_kernel, self.outer_bias)
+        hidden = matmul(x, self.inner_kernel, self.inner_bias)  # [B, T, F]
+        return matmul(self._activate(hidden, dropout_key), self.outer_kernel, self.outer_bias)
 
     def _activate(self, x, dropout_key):
         drop = functools.partial(

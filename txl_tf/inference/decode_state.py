@@ -94,28 +94,28 @@ class HiddenState:
         hidden, state = self._read(ids, state, lengths, document_start)
         return self.model.nll_of(hidden, targets, lengths), state
 
-    def looped(self, state, rounds=1):
+    def to_ring_buffer(self, state, rounds=1):
         """The state as a loop inside a graph carries it that reads one token a round.
 
         Args:
           state: that before the loop.
-          rounds: how many a row may stand still and yet go on from `unlooped`.
+          rounds: how many a row may stand still and yet go on from `from_ring_buffer`.
         """
         del rounds
         return state
 
-    def unlooped(self, looped):
-        """The state that a loop ended with; inverse of `looped`."""
-        return looped
+    def from_ring_buffer(self, ring):
+        """The state that a loop ended with; inverse of `to_ring_buffer`."""
+        return ring
 
-    def next_scores(self, last, looped, lengths=None):
-        """Scores of what follows one token of each row, [B, V], and the looped state after it.
+    def next_scores(self, last, ring, lengths=None):
+        """Scores of what follows one token of each row, [B, V], and the ring state after it.
 
         Shapes: last [B] int32; lengths [B] int32, 1, or 0 where a row stands still, as it then does
         to the loop's end.
         """
-        scores, looped = self.scores(last[:, tf.newaxis], looped, lengths)
-        return scores[:, 0], looped
+        scores, ring = self.scores(last[:, tf.newaxis], ring, lengths)
+        return scores[:, 0], ring
 
     def reorder(self, state, rows):
         """The state whose row i is row rows[i] of `state`; rows may repeat."""
@@ -173,15 +173,15 @@ class KeyValueState(HiddenState):
         length = config.mem_len if config.attend_to_initial_zeros else 0
         return memory.KeyValues(tuple(keys), tuple(values), tf.fill([batch_size], length))
 
-    def looped(self, state, rounds=1):
+    def to_ring_buffer(self, state, rounds=1):
         return memory.ring_of(state, rounds)
 
-    def unlooped(self, looped):
-        return memory.in_order(looped, self.model.config.mem_len)
+    def from_ring_buffer(self, ring):
+        return memory.in_order(ring, self.model.config.mem_len)
 
-    def next_scores(self, last, looped, lengths=None):
+    def next_scores(self, last, ring, lengths=None):
         model = self.model
-        keys, values, length, place, behind = looped
+        keys, values, length, place, behind = ring
         states, joined = model.run_layers(
             last[:, tf.newaxis],
             zip(keys, values, strict=True),
@@ -192,8 +192,8 @@ class KeyValueState(HiddenState):
         real = tf.ones_like(length) if lengths is None else lengths
         length = tf.minimum(length + real, model.config.mem_len)
         place = (place + 1) % keys[0].shape[2]
-        looped = memory.Ring(keys, values, length, place, behind + 1 - real)
-        return model.scores_of(states[-1])[:, 0], looped
+        ring = memory.Ring(keys, values, length, place, behind + 1 - real)
+        return model.scores_of(states[-1])[:, 0], ring
 
     def _read(self, ids, state, lengths, document_start=None):
         self._check_call(ids)

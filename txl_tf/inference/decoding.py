@@ -36,9 +36,11 @@ class Decoder:
         self.stop_ids = tuple(stop_ids)
         self.segment_len = segment_len
         self._advance = tf.function(state.advance, autograph=False, reduce_retracing=True)
-        self.enter = tf.function(lambda state: self.state.looped(state, CHUNK), autograph=False)
+        self.enter = tf.function(
+            lambda state: self.state.to_ring_buffer(state, CHUNK), autograph=False
+        )
         self.write = tf.function(self._write, autograph=False)
-        self.leave = tf.function(self.state.unlooped, autograph=False)
+        self.leave = tf.function(self.state.from_ring_buffer, autograph=False)
 
     def read(self, rows: Sequence[np.ndarray], state):
         """The state after each row has read its ids, which may differ in number."""

@@ -66,13 +66,13 @@ def choose(scores, chance, sampling):
     scores -= tf.reduce_max(scores, axis=-1, keepdims=True)
     scores /= sampling.temperature
     if sampling.top_k is None and sampling.top_p == 1.0:  # nothing to rank
-        return _invert(tf.nn.softmax(scores), chance)
+        return _inverse_cdf(tf.nn.softmax(scores), chance)
     size = scores.shape[-1]
     best, ids = tf.math.top_k(scores, min(sampling.top_k or size, size))  # [B, k], falling
     probabilities = tf.nn.softmax(best)
     before = tf.cumsum(probabilities, axis=-1, exclusive=True)
     kept = tf.where(before < sampling.top_p, probabilities, 0.0)
-    return tf.gather(ids, _invert(kept, chance), batch_dims=1)
+    return tf.gather(ids, _inverse_cdf(kept, chance), batch_dims=1)
 
 
 def choose_by_row(scores, chance, temperature, top_k, top_p):
@@ -93,16 +93,16 @@ def choose_by_row(scores, chance, temperature, top_k, top_p):
         probabilities = tf.nn.softmax(tf.where(within, best, HIDDEN))
         before = tf.cumsum(probabilities, axis=-1, exclusive=True)
         kept = tf.where(before < top_p[:, tf.newaxis], probabilities, 0.0)
-        return tf.gather(ids, _invert(kept, chance), batch_dims=1)
+        return tf.gather(ids, _inverse_cdf(kept, chance), batch_dims=1)
 
-    free = _invert(tf.nn.softmax(warm), chance)
+    free = _inverse_cdf(tf.nn.softmax(warm), chance)
     chosen = tf.cond(
         tf.reduce_any(limited), lambda: tf.where(limited, ranked(), free), lambda: free
     )
     return tf.where(greedy, tf.argmax(scores, axis=-1, output_type=tf.int32), chosen)
 
 
-def _invert(weights, chance):
+def _inverse_cdf(weights, chance):
     """The first place of some weight where the running sum passes `chance` of the whole sum."""
     sums = tf.cumsum(weights, axis=-1)  # [B, V]
     passed = sums > sums[:, -1:] * chance[:, tf.newaxis]

@@ -74,7 +74,9 @@ class Attention(keras.layers.Layer):
 
     def keys_values(self, context):
         """Keys and values of a memory or a segment. [B, S, D] -> twice [B, H, S, K]."""
-        return linear.into(context, self.key_kernel), linear.into(context, self.value_kernel)
+        return linear.project_to_heads(context, self.key_kernel), linear.project_to_heads(
+            context, self.value_kernel
+        )
 
     def encodings(self, distances):
         """What scores are made of by distance, [H, R, K'], or None; see the subclasses."""
@@ -98,7 +100,7 @@ class Attention(keras.layers.Layer):
         dropout_key=None,
         normed=None,
     ):
-        query = linear.into(x, self.query_kernel)
+        query = linear.project_to_heads(x, self.query_kernel)
         attended = self.attend(
             *self.queries(query, content_bias, position_bias),
             keys,
@@ -108,7 +110,7 @@ class Attention(keras.layers.Layer):
             dropout_key=dropout_key,
             **({"x": x if normed is None else normed} if self.attend.TAKES_INPUT else {}),
         )  # [B, H, T, K]
-        return linear.out_of(attended, self.output_kernel)
+        return linear.project_from_heads(attended, self.output_kernel)
 
     def get_config(self):
         return super().get_config() | {"config": self.config.to_dict(), "site": self.site}

@@ -11,7 +11,7 @@ from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops import dropout as dropouts
 
 
-class Whole:
+class EncoderBackbone:
     """An `Encoder`, which reads a text at once.
 
     Shapes of `read`: those of an `Encoder`; lengths are not None.
@@ -37,7 +37,7 @@ class Whole:
         )
 
 
-class InSegments:
+class RecurrentBackbone:
     """A causal `TransformerXL`, which reads segment after segment and remembers those before.
 
     Each segment is a part of the graph, which so grows with their number. No gradient passes the
@@ -80,7 +80,7 @@ class InSegments:
         return tf.concat(parts, axis=1)  # [B, T, D]
 
 
-BACKBONES: dict[str, Any] = {"encoder": Whole, "causal": InSegments}
+BACKBONES: dict[str, Any] = {"encoder": EncoderBackbone, "causal": RecurrentBackbone}
 
 
 def name_of(config):

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.fields import check
+from txl_tf.configs.validation import check
 from txl_tf.layers.block import SITES, Block
 from txl_tf.layers.multi_head_attention import SharedBiases
 from txl_tf.layers.position_kinds import POSITIONS

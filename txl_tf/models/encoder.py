@@ -82,7 +82,7 @@ class Encoder(keras.Model):
             places = self._clamped(tf.cast(tf.range(num_tokens), tf.float32))
             x += tf.cast(relative_position.sinusoids(places, config.d_model), x.dtype)
         x = dropouts.dropout(x, config.dropout, key, block_stack.EMBEDDING_SITE)
-        visibility = attention_mask.Visibility(
+        visibility = attention_mask.AttentionMask(
             remembered=tf.zeros([batch], tf.int32),
             lookahead=None,
             lengths=None if lengths is None else tf.cast(lengths, tf.int32),

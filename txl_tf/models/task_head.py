@@ -43,7 +43,9 @@ class Head(scoring_model.ScoringModel):
     @named_inputs.takes_dict
     def call(self, token_ids, lengths=None, global_tokens=None, dropout_key=None, training=False):
         vocab_size = self.config.vocab_size
-        block_stack.check_inputs(vocab_size, token_ids, lengths=lengths, global_tokens=global_tokens)
+        block_stack.check_inputs(
+            vocab_size, token_ids, lengths=lengths, global_tokens=global_tokens
+        )
         token_ids = tf.cast(token_ids, tf.int32)
         batch, num_tokens = shape_of(token_ids)
         lengths = tf.fill([batch], num_tokens) if lengths is None else tf.cast(lengths, tf.int32)

@@ -327,7 +327,7 @@ class TransformerXL(scoring_model.ScoringModel):
         Shapes: remembered [B] int32, document_start [B, T] bool or None; place, where the keys are
         a ring, a scalar (see `masks.Visibility`), or None.
         """
-        return attention_mask.Visibility(
+        return attention_mask.AttentionMask(
             remembered=remembered,
             documents=None if document_start is None else _count(document_start),
             attention_span=self.config.attention_span,

@@ -15,7 +15,7 @@ def real_tokens(lengths, num_tokens):
     return None if lengths is None else tf.range(num_tokens) < lengths[:, tf.newaxis]
 
 
-class Common(NamedTuple):
+class GlobalKeys(NamedTuple):
     """Keys that every query sees, wherever it stands, besides those of a call.
 
     Distances have no part in their scores.
@@ -25,19 +25,19 @@ class Common(NamedTuple):
     values: Any  # [B, H, G, K]
     visible: Any  # [B, G] bool, which of them there are
 
-    def of_rows(self, part):
-        return Common(*(x[part] for x in self))
+    def for_rows(self, part):
+        return GlobalKeys(*(x[part] for x in self))
 
     def repeated(self, times):
         """Each row's `times` times, one after the other."""
-        return self if times == 1 else Common(*(tf.repeat(x, times, axis=0) for x in self))
+        return self if times == 1 else GlobalKeys(*(tf.repeat(x, times, axis=0) for x in self))
 
-    def of_heads(self, part):
+    def for_heads(self, part):
         return self._replace(keys=self.keys[:, part], values=self.values[:, part])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Visibility:
+class AttentionMask:
     """The rules of one call; a core turns them into a mask of the shape that it works on.
 
     Keys are M memory slots, newest last, and then the T tokens of the segment. Query i (the
@@ -135,7 +135,7 @@ class Visibility:
             seen &= distance < self.attention_span
         return seen if self.stride == 1 else seen & (distance % self.stride == 0)
 
-    def of_block(self, block, num_queries, num_keys):
+    def for_block(self, block, num_queries, num_keys):
         """The keys that some queries may see, and the rules between these.
 
         Not where queries look ahead, nor where documents matter.
@@ -156,7 +156,7 @@ class Visibility:
         rules = dataclasses.replace(self, remembered=self.remembered + block.start)
         return slice(first, slots + block.stop), rules
 
-    def of_rows(self, part):
+    def for_rows(self, part):
         """The rules of some rows, a slice."""
         if part == slice(None):
             return self
@@ -165,16 +165,16 @@ class Visibility:
             for name in ("remembered", "documents", "lengths", "hidden", "global_tokens")
         }
         cut = {name: None if x is None else x[part] for name, x in by_row.items()}
-        common = None if self.common is None else self.common.of_rows(part)
+        common = None if self.common is None else self.common.for_rows(part)
         return dataclasses.replace(self, **cut, common=common)
 
-    def of_heads(self, part):
+    def for_heads(self, part):
         """The rules of some heads, a slice."""
         if self.common is None:
             return self
-        return dataclasses.replace(self, common=self.common.of_heads(part))
+        return dataclasses.replace(self, common=self.common.for_heads(part))
 
-    def by_place(self, scores):
+    def to_ring_order(self, scores):
         """Scores of keys that are oldest first, each moved to its key. [B, H, T, S] -> the same."""
         if self.place is None:
             return scores

@@ -12,7 +12,7 @@ _PART = 2**20  # bytes that a part of it should have
 _STEP = 32  # rows: a cut between so many is aligned, whatever their width, and copies nothing
 
 
-def product(x, matrix, bias=None):
+def matmul(x, matrix, bias=None):
     """x . matrix + bias, in the dtype of x.
 
     Shapes: x [..., k], matrix [k, n], bias [n] -> [..., n].
@@ -45,21 +45,21 @@ def _parts(matrix):
     return min(max(size // _PART, 2), 4)
 
 
-def into(x, kernel):
+def project_to_heads(x, kernel):
     """Projects into heads. [B, T, D] by [D, H, K] -> [B, H, T, K]."""
     b, t, width = shape_of(x)
-    projected = product(x, tf.reshape(kernel, [width, -1]))
+    projected = matmul(x, tf.reshape(kernel, [width, -1]))
     return tf.transpose(tf.reshape(projected, [b, t, *kernel.shape[1:]]), [0, 2, 1, 3])
 
 
-def out_of(x, kernel):
+def project_from_heads(x, kernel):
     """Projects out of heads. [B, H, T, K] by [H, K, D] -> [B, T, D]."""
     b, h, t, k = shape_of(x)
     joined = tf.reshape(tf.transpose(x, [0, 2, 1, 3]), [b, t, h * k])
-    return product(joined, tf.reshape(kernel, [-1, kernel.shape[-1]]))
+    return matmul(joined, tf.reshape(kernel, [-1, kernel.shape[-1]]))
 
 
-def meet(x, rows):
+def matmul_per_head(x, rows):
     """Products with the rows of each head, which are the same for all of the batch.
 
     Shapes: x [B, H, T, K], rows [H, R, K] -> [B, H, T, R].

@@ -52,8 +52,8 @@ def scores_by_key(queries, encodings, num_keys, num_later=0):
     if isinstance(width, int) and isinstance(num_keys, int) and width > num_keys:
         encodings, width = encodings[:, width - num_keys :], num_keys  # no key is as far
     if not isinstance(num_later, int) or num_later:
-        scores = linear.meet(queries, encodings)  # [B, H, T, R]
-        return tf.cast(_slide(scores, t - 1, num_keys)[..., :num_keys], tf.float32)
+        scores = linear.matmul_per_head(queries, encodings)  # [B, H, T, R]
+        return tf.cast(_relative_shift(scores, t - 1, num_keys)[..., :num_keys], tf.float32)
     if queries.shape[2] == 1:
         # Nothing has to slide, and all rows meet the encodings in one product.
         rows = tf.transpose(queries[:, :, 0], [1, 0, 2])  # [H, B, K]
@@ -63,13 +63,13 @@ def scores_by_key(queries, encodings, num_keys, num_later=0):
         has_all = isinstance(num_keys, int) and width == num_keys
         spare = 1 if has_all else t  # columns of zeros
         padded = tf.pad(encodings, [[0, 0], [0, spare], [0, 0]])
-        scores = linear.meet(queries, padded)  # [B, H, T, R + spare]
+        scores = linear.matmul_per_head(queries, padded)  # [B, H, T, R + spare]
         width += spare - 1
-        scores = _slide(scores, t - 1 if has_all else 0)  # of the newest keys
+        scores = _relative_shift(scores, t - 1 if has_all else 0)  # of the newest keys
     return _newest(scores, width, num_keys)
 
 
-def num_later(encodings):
+def num_negative_distances(encodings):
     """How many distances of a two-sided table lie below 0. [H, 2 N + 1, K] -> N."""
     return (shape_of(encodings)[1] - 1) // 2
 
@@ -99,13 +99,13 @@ def scores_in_blocks(queries, encodings, block, num_keys):
       returns [B, H, n * b, W] float32.
     """
     b, h, t, _ = shape_of(queries)
-    scores = linear.meet(queries, encodings)  # [B, H, n * b, W + b - 1]
+    scores = linear.matmul_per_head(queries, encodings)  # [B, H, n * b, W + b - 1]
     scores = tf.reshape(scores, [b, h * (t // block), block, -1])  # a row slides in its block
-    scores = _slide(scores, block - 1, num_keys)[..., :num_keys]
+    scores = _relative_shift(scores, block - 1, num_keys)[..., :num_keys]
     return tf.cast(tf.reshape(scores, [b, h, t, num_keys]), tf.float32)
 
 
-def _slide(scores, first, num_keys=None):
+def _relative_shift(scores, first, num_keys=None):
     """Row i begins at column `first` - i of its own; what lies before is the end of the row above.
 
     Shapes: scores [B, H, T, R] -> [B, H, T, R - 1], or wider where that is less than `num_keys`.

@@ -6,7 +6,7 @@ from txl_tf.ops import attention_mask
 from txl_tf.ops.shapes import shape_of, smaller
 
 
-def highest(scores, k):
+def mask_below_top_k(scores, k):
     """Hides all scores of a row but the k highest, and those tied with the k-th.
 
     The threshold gets no gradient. Where fewer than k are visible, all of them stay.
@@ -17,7 +17,7 @@ def highest(scores, k):
     return tf.where(scores >= best[..., -1:], scores, attention_mask.HIDDEN)
 
 
-def first(marked, k, dtype):
+def first_k_one_hot(marked, k, dtype):
     """The first k marked places of each row, one row of ones and zeros for each.
 
     Shapes: marked [B, T] bool -> chosen [B, k, T] of `dtype`, in order of place, all zeros where

@@ -32,7 +32,7 @@ from txl_tf.training.distribution import Distribution, make_distribution
 from txl_tf.training.memory_check import check_memory, check_validation_memory
 from txl_tf.training.optimizer import LossScale, make_optimizer
 from txl_tf.training.profiler import Profile
-from txl_tf.training.reporter import Watch
+from txl_tf.training.reporter import RunReporter
 from txl_tf.training.run_data import RunData
 from txl_tf.training.step import Metrics, make_train_loop, make_train_step
 from txl_tf.training.validation import Validator
@@ -165,7 +165,7 @@ class _Run:
             segment_len=config.eval.segment_len or config.train.segment_len,
             reset_memory_at_documents=config.data.reset_memory_at_documents,
         )
-        self._watch = Watch(config, data, in_evaluation, model_dir, distribution.is_chief)
+        self._watch = RunReporter(config, data, in_evaluation, model_dir, distribution.is_chief)
         self._profile_steps = profile_steps
         self._profile = Profile(model_dir, profile_steps if distribution.is_chief else None)
         self._valid: Evaluation | None = None

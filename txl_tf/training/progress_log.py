@@ -30,7 +30,7 @@ class Record(Protocol):
         """Adds the values, by name."""
 
 
-class Journal:
+class ProgressLog:
     """Takes note of steps without waiting for them, until it is to tell.
 
     The first line is of the first step and says how long that took: it compiles. Later ones have

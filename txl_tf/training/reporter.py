@@ -12,7 +12,7 @@ from txl_tf.inference.evaluation import Evaluation
 from txl_tf.inference.generation import Generator
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.metric_writers import MetricsFile, Summaries
-from txl_tf.training.progress_log import Journal
+from txl_tf.training.progress_log import ProgressLog
 from txl_tf.training.run_data import RunData
 
 
@@ -58,7 +58,7 @@ class EarlyStop:
         return f"no better validation than nats={self._best:.4g} since {self._since_best} of them"
 
 
-class Watch:
+class RunReporter:
     """Keeps the numbers and texts of a run, and sees when it no longer gets better.
 
     Args:
@@ -86,11 +86,13 @@ class Watch:
         self._summaries, self._metrics = Summaries(model_dir), MetricsFile(model_dir)
         records = (self._summaries, self._metrics) if is_chief else ()
         size = data.train.split_metadata.size
-        self.journal = Journal(train, data.tokenizer.UNIT, size, records)
+        self.journal = ProgressLog(train, data.tokenizer.UNIT, size, records)
         self._early_stop = EarlyStop(train.stop_after_evals)
         self._samples = None
         if train.sample_length:
-            self._samples = Samples(evaluated, data.tokenizer, train.sample_length, train.seed)
+            self._samples = TrainingSamples(
+                evaluated, data.tokenizer, train.sample_length, train.seed
+            )
 
     def begin(self, step: int, valid_since: int) -> None:
         """Goes on after this step, of which and of those before metrics.jsonl knows.
@@ -134,7 +136,7 @@ def check(config: Config) -> None:
         raise ValueError(f"sample_length must be 0 without mem_len in evaluation, got {length}")
 
 
-class Samples:
+class TrainingSamples:
     """Writes a text of its own accord, from an empty prompt; the same for the same weights.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from txl_tf.conversion.torch_reader import storages
-from txl_tf.conversion.torch_reader.errors import Refusal, shown
+from txl_tf.conversion.torch_reader.errors import UnsafeFileError, shown
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -85,25 +85,27 @@ def find(module: str, name: str) -> Name:
     path = f"{module}.{name}"
     known = path in NAMES or path in CALLS or path in storages.KINDS or is_record(path)
     if not known or "." in name:  # a dot in a name reaches into what is named
-        raise Refusal(f"must hold tensors and plain data only, got {shown(path)}")
+        raise UnsafeFileError(f"must hold tensors and plain data only, got {shown(path)}")
     return Name(path)
 
 
 def call(function: Any, args: Any) -> Any:
     """What an allowed name gives for arguments."""
     if not isinstance(function, Name) or not isinstance(args, tuple):
-        raise Refusal(f"must call allowed names only, got a call of {type(function).__name__}")
+        raise UnsafeFileError(
+            f"must call allowed names only, got a call of {type(function).__name__}"
+        )
     if function.path in CALLS:
         return CALLS[function.path](*args)
     if not is_record(function.path):
-        raise Refusal(f"must hold {function.path} as a name only, got a call of it")
+        raise UnsafeFileError(f"must hold {function.path} as a name only, got a call of it")
     return Record(function.path, args)
 
 
 def key(value: Any) -> Any:
     """A key of a dict or set. Others may nest without end, and their hash is taken in C."""
     if type(value) not in (str, int, float, bool, bytes, type(None)):
-        raise Refusal(f"must have text or numbers as keys, got {type(value).__name__}")
+        raise UnsafeFileError(f"must have text or numbers as keys, got {type(value).__name__}")
     return value
 
 
@@ -122,10 +124,10 @@ def array(record: Record) -> np.ndarray:
         _, shape, dtype, by_column, data = record.state
         flat = np.frombuffer(_raw(data), _numpy_dtype(dtype))
         return flat.reshape(shape, order="F" if by_column else "C")
-    except Refusal:
+    except UnsafeFileError:
         raise
     except Exception as error:  # of whatever kind: the parts may be anything
-        raise Refusal(
+        raise UnsafeFileError(
             f"must hold whole arrays of numbers, got damage: {shown(str(error))}"
         ) from error
 
@@ -139,7 +141,7 @@ def _numpy_dtype(record: Record) -> np.dtype:
     code = record.args[0]
     order = record.state[1] if record.state else "="
     if not re.fullmatch(r"[biuf][1248]", code) or order not in ("<", ">", "|", "="):
-        raise Refusal(f"must hold arrays of numbers, got dtype {shown(str(code))}")
+        raise UnsafeFileError(f"must hold arrays of numbers, got dtype {shown(str(code))}")
     return np.dtype(order.replace("|", "=") + code)
 
 
@@ -162,14 +164,14 @@ def _set(items: Any = ()) -> set[Any]:
 def _encode(text: str, encoding: str) -> bytes:
     """How Python 3 writes bytes in an old protocol."""
     if encoding not in ("latin1", "latin-1"):
-        raise Refusal(f"must encode bytes in latin1, got {shown(str(encoding))}")
+        raise UnsafeFileError(f"must encode bytes in latin1, got {shown(str(encoding))}")
     return text.encode("latin-1")
 
 
 def _reconstructor(name: Any, base: Any, state: Any) -> Any:
     """How protocols 0 and 1 make an object."""
     if not isinstance(base, Name) or not base.path.endswith(".object") or state is not None:
-        raise Refusal("must hold objects without a base of their own, got another")
+        raise UnsafeFileError("must hold objects without a base of their own, got another")
     return call(name, ())
 
 
@@ -183,7 +185,7 @@ def _ndarray(*_: Any) -> Record:
 
 def _tensor(storage: Any, offset: int, size: Any, stride: Any, *_: Any) -> Any:
     if not isinstance(storage, storages.Storage):
-        raise Refusal(f"must make tensors of storages, got {type(storage).__name__}")
+        raise UnsafeFileError(f"must make tensors of storages, got {type(storage).__name__}")
     return storage.view(offset, size, stride)
 
 

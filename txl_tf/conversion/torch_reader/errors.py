@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 
-class Refusal(ValueError):
+class UnsafeFileError(ValueError):
     """What a file may not hold; completes the sentence that begins with the file's name."""
 
 
@@ -23,7 +23,7 @@ def naming(path: str, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except Refusal as error:
+    except UnsafeFileError as error:
         raise ValueError(f"{path} {error}") from error
     except Exception as error:  # pickle and zipfile meet damage with a dozen kinds of exceptions
         reason = shown(f"{type(error).__name__} {error}".strip())

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from txl_tf.conversion.torch_reader import allowlist, errors, seekable
 from txl_tf.conversion.torch_reader.allowlist import Record
-from txl_tf.conversion.torch_reader.errors import Refusal
+from txl_tf.conversion.torch_reader.errors import UnsafeFileError
 
 _ANY_LENGTH = 1 << 62
 _READ_AHEAD = 1 << 16  # more than this is asked of the file only if it is there
@@ -73,7 +73,7 @@ class Unpickler(pickle._Unpickler):
         return allowlist.find(module, name)
 
     def persistent_load(self, pid: Any) -> Any:
-        raise Refusal("must be a pickle of its own, got one with parts elsewhere")
+        raise UnsafeFileError("must be a pickle of its own, got one with parts elsewhere")
 
     def _decode_string(self, value: bytes) -> Any:
         try:
@@ -95,7 +95,9 @@ def _step(*opcodes: bytes) -> Callable[[_Step], _Step]:
 
 @_step(pickle.EXT1, pickle.EXT2, pickle.EXT4, *(bytes([code]) for code in (0x96, 0x97, 0x98)))
 def _refuse(unpickler: Any) -> None:
-    raise Refusal("must hold tensors and plain data only, got a registered or outside object")
+    raise UnsafeFileError(
+        "must hold tensors and plain data only, got a registered or outside object"
+    )
 
 
 @_step(pickle.REDUCE, pickle.NEWOBJ)
@@ -107,7 +109,7 @@ def _call(unpickler: Any) -> None:
 @_step(pickle.NEWOBJ_EX)
 def _call_with_keywords(unpickler: Any) -> None:
     if unpickler.stack.pop() != {}:
-        raise Refusal("must make objects without keywords, got some")
+        raise UnsafeFileError("must make objects without keywords, got some")
     _call(unpickler)
 
 
@@ -131,7 +133,9 @@ def _build(unpickler: Any) -> None:
     if isinstance(target, dict):
         return  # attributes of a dict, such as a state dict's versions
     if not isinstance(target, Record) or target.state is not None:
-        raise Refusal(f"must set the state of objects once, got one for {type(target).__name__}")
+        raise UnsafeFileError(
+            f"must set the state of objects once, got one for {type(target).__name__}"
+        )
     has_slots = isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], dict)
     target.state = state[0] if has_slots else state
 
@@ -182,7 +186,7 @@ def _frozen_set(unpickler: Any) -> None:
 def _target(unpickler: Any, kind: type) -> Any:
     target = unpickler.stack[-1]
     if type(target) is not kind:
-        raise Refusal(f"must fill a {kind.__name__}, got a {type(target).__name__}")
+        raise UnsafeFileError(f"must fill a {kind.__name__}, got a {type(target).__name__}")
     return target
 
 

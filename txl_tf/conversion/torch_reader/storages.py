@@ -6,7 +6,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from txl_tf.conversion.torch_reader.errors import Refusal
+from txl_tf.conversion.torch_reader.errors import UnsafeFileError
 
 _CHUNK = 1 << 24
 BRAIN = "bfloat16"  # NumPy has none: the upper half of a float32
@@ -60,7 +60,7 @@ class Storage:
     def part(self, offset: int, numel: int) -> "Storage":
         """A stretch of this storage."""
         if not _is_count(offset) or not _is_count(numel) or offset + numel > self.numel:
-            raise Refusal(f"must view parts inside their storage of {self.numel} numbers")
+            raise UnsafeFileError(f"must view parts inside their storage of {self.numel} numbers")
         array = None if self.array is None else self.array[offset : offset + numel]
         return Storage(self.kind, numel, array)
 
@@ -76,13 +76,15 @@ class Storage:
           Refusal: it does not lie in the storage.
         """
         if not isinstance(size, tuple) or not isinstance(stride, tuple) or len(size) != len(stride):
-            raise Refusal("must hold tensors of a size and a stride an axis, got others")
+            raise UnsafeFileError("must hold tensors of a size and a stride an axis, got others")
         if not all(map(_is_count, (offset, *size, *stride))) or len(size) > 32:
-            raise Refusal("must hold tensors of sizes and strides of at least 0, got others")
+            raise UnsafeFileError(
+                "must hold tensors of sizes and strides of at least 0, got others"
+            )
         count = math.prod(size)
         last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
         if count > self.numel or (count and last >= self.numel):
-            raise Refusal(
+            raise UnsafeFileError(
                 f"must hold tensors inside their storages, got {_short(size)} at {_short(offset)} "
                 f"in a storage of {self.numel} numbers"
             )
@@ -122,7 +124,7 @@ def _is_count(value: Any) -> bool:
 def _read(file: IO[bytes], size: int) -> bytes:
     data = file.read(size)
     if len(data) < size:
-        raise Refusal(f"must be whole, got {size - len(data)} bytes too few in a storage")
+        raise UnsafeFileError(f"must be whole, got {size - len(data)} bytes too few in a storage")
     return data
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from txl_tf.conversion.torch_reader import errors, restricted_unpickler, seekable, storages
 from txl_tf.conversion.torch_reader.allowlist import Name, Record
-from txl_tf.conversion.torch_reader.errors import Refusal, shown
+from txl_tf.conversion.torch_reader.errors import UnsafeFileError, shown
 
 MAGIC = 0x1950A86A20F9469CFC6C
 _VERSION = 1001
@@ -74,13 +74,13 @@ def state_dict(path: str) -> dict[str, np.ndarray]:
     with errors.naming(path, _WHAT):
         found = _of_module(held) if isinstance(held, Record) else held
         if not isinstance(found, dict):
-            raise Refusal(f"must hold tensors by name, got {type(found).__name__}")
+            raise UnsafeFileError(f"must hold tensors by name, got {type(found).__name__}")
         if not found:
-            raise Refusal("must hold tensors by name, got none")
+            raise UnsafeFileError("must hold tensors by name, got none")
         for name, value in found.items():
             if not isinstance(name, str) or not isinstance(value, np.ndarray):
                 entry = f"{type(value).__name__} as entry {shown(str(name)[:200])}"
-                raise Refusal(f"must hold tensors by name, got {entry}")
+                raise UnsafeFileError(f"must hold tensors by name, got {entry}")
         return found
 
 
@@ -98,7 +98,9 @@ def _of_module(module: Record) -> dict[str, Any]:
         fields = part.fields if isinstance(part, Record) else {}
         if not isinstance(fields.get("_parameters"), dict) or len(prefix) > _LONGEST_NAME:
             what = part.path if isinstance(part, Record) else type(part).__name__
-            raise Refusal(f"must hold tensors by name, got {shown(what)} without parameters")
+            raise UnsafeFileError(
+                f"must hold tensors by name, got {shown(what)} without parameters"
+            )
         unsaved = fields.get("_non_persistent_buffers_set") or ()
         buffers = {k: v for k, v in (fields.get("_buffers") or {}).items() if k not in unsaved}
         own = fields["_parameters"] | buffers
@@ -106,7 +108,7 @@ def _of_module(module: Record) -> dict[str, Any]:
         parts = [(n, p) for n, p in (fields.get("_modules") or {}).items() if p is not None]
         waiting += [(f"{prefix}{name}.", inner) for name, inner in parts]
         if max(len(found), len(waiting)) > _MOST_TENSORS:
-            raise Refusal(f"must hold at most {_MOST_TENSORS} tensors, got more")
+            raise UnsafeFileError(f"must hold at most {_MOST_TENSORS} tensors, got more")
     return found
 
 
@@ -128,7 +130,7 @@ class _Unpickler(restricted_unpickler.Unpickler):
         if kind == "module" and isinstance(pid[1], Name):  # then follows its source code
             return pid[1]
         if kind != "storage" or len(pid) not in (5, 6):
-            raise Refusal("must refer to storages only, got another persistent id")
+            raise UnsafeFileError("must refer to storages only, got another persistent id")
         storage = self._storage(pid[1], pid[2], pid[4])
         view = pid[5] if len(pid) == 6 else None
         if view is None:
@@ -139,12 +141,12 @@ class _Unpickler(restricted_unpickler.Unpickler):
     def _storage(self, name: Any, key: Any, numel: Any) -> storages.Storage:
         kind = storages.KINDS.get(name.path) if isinstance(name, Name) else None
         if kind is None:
-            raise Refusal("must hold storages of a known type, got another")
+            raise UnsafeFileError("must hold storages of a known type, got another")
         known = self.storages.get(_key(key))
         if known is None:
             fits = type(numel) is int and 0 <= numel * kind.width <= self._room
             if not fits:
-                raise Refusal(
+                raise UnsafeFileError(
                     f"must hold storages no larger than the file, got {shown(key)} of "
                     f"{numel if type(numel) is int and numel < 1 << 62 else 'many'} numbers"
                 )
@@ -152,13 +154,15 @@ class _Unpickler(restricted_unpickler.Unpickler):
             known = storages.Storage.empty(kind, numel, wanted=self._wanted)
             self.storages[key] = known
         if known.kind != kind or known.numel != numel:
-            raise Refusal(f"must hold storages of one type and size, got two of {shown(key)}")
+            raise UnsafeFileError(
+                f"must hold storages of one type and size, got two of {shown(key)}"
+            )
         return known
 
 
 def _key(value: Any) -> str:
     if not isinstance(value, str):
-        raise Refusal(f"must name its storages by text, got {type(value).__name__}")
+        raise UnsafeFileError(f"must name its storages by text, got {type(value).__name__}")
     return value
 
 
@@ -168,7 +172,7 @@ def _load_legacy(file: IO[bytes], size: int, wanted: bool) -> Any:
 
     magic, version, _ = following(), following(), following()
     if magic != MAGIC or version != _VERSION:
-        raise Refusal("must be a file of torch.save, got another pickle")
+        raise UnsafeFileError("must be a file of torch.save, got another pickle")
     unpickler = _Unpickler(file, size, size, wanted)
     held = unpickler.load()
     if not wanted:
@@ -177,13 +181,13 @@ def _load_legacy(file: IO[bytes], size: int, wanted: bool) -> Any:
     for key in following():
         storage = missing.pop(_key(key), None)
         if storage is None:
-            raise Refusal(f"must hold each storage that is used once, got {shown(key)}")
+            raise UnsafeFileError(f"must hold each storage that is used once, got {shown(key)}")
         numel = int.from_bytes(file.read(8), "little")  # as the numbers are, on all machines
         if numel != storage.numel:
-            raise Refusal(f"must hold {storage.numel} numbers in {shown(key)}, got {numel}")
+            raise UnsafeFileError(f"must hold {storage.numel} numbers in {shown(key)}, got {numel}")
         storage.fill(file, "little")
     if missing:
-        raise Refusal(f"must hold the storage {shown(next(iter(missing)))}, got none")
+        raise UnsafeFileError(f"must hold the storage {shown(next(iter(missing)))}, got none")
     return held
 
 
@@ -191,20 +195,20 @@ def _load_zip(file: IO[bytes], size: int, wanted: bool) -> Any:
     archive = zipfile.ZipFile(file)
     roots = [n.removesuffix("data.pkl") for n in archive.namelist() if _is_pickle(n)]
     if len(roots) != 1:
-        raise Refusal(f"must hold one data.pkl, got {len(roots)}: no file of torch.save")
+        raise UnsafeFileError(f"must hold one data.pkl, got {len(roots)}: no file of torch.save")
     (root,) = roots
     order = "little"
     if f"{root}byteorder" in archive.namelist():
         order = _member(archive, f"{root}byteorder", size).decode("ascii")
     if order not in ("little", "big"):
-        raise Refusal(f"must have byteorder little or big, got {shown(order)}")
+        raise UnsafeFileError(f"must have byteorder little or big, got {shown(order)}")
     pickled = _member(archive, f"{root}data.pkl", size)
     unpickler = _Unpickler(io.BytesIO(pickled), len(pickled), size, wanted)
     held = unpickler.load()
     for key, storage in unpickler.storages.items() if wanted else ():
         info = _info(archive, f"{root}data/{key}", size)
         if info.file_size != storage.size:
-            raise Refusal(f"must hold {storage.size} bytes in {key}, got {info.file_size}")
+            raise UnsafeFileError(f"must hold {storage.size} bytes in {key}, got {info.file_size}")
         with archive.open(info) as member:
             storage.fill(member, order)
             member.read(1)  # its end, where the checksum is compared
@@ -219,9 +223,9 @@ def _info(archive: zipfile.ZipFile, name: str, size: int) -> zipfile.ZipInfo:
     """A member that takes no more memory than it has bytes in the file."""
     info = archive.NameToInfo.get(name)
     if info is None:
-        raise Refusal(f"must hold the storage {shown(name)}, got none")
+        raise UnsafeFileError(f"must hold the storage {shown(name)}, got none")
     if info.compress_type != zipfile.ZIP_STORED or info.file_size > size:
-        raise Refusal(f"must hold members as they are, got {shown(name)} compressed")
+        raise UnsafeFileError(f"must hold members as they are, got {shown(name)} compressed")
     return info
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
+def suppress_native_output() -> Iterator[None]:
     """Drops what the block writes to stdout and stderr, C++ included; shows it if that fails.
 
     A ValueError explains itself: what came before it is dropped too.

@@ -80,7 +80,7 @@ def _int8(make_converter, calibration: Calibration) -> bytes:
         converter=converter,
         debug_dataset=calibration,
         debug_options=tf.lite.experimental.QuantizationDebugOptions(
-            denylisted_ops=sorted(others), denylisted_nodes=_makes_scores(plain)
+            denylisted_ops=sorted(others), denylisted_nodes=_output_projections(plain)
         ),
     )
     flatbuffer = Flatbuffer(debugger.get_nondebug_quantized_model())
@@ -97,7 +97,7 @@ QUANTIZATIONS: dict[str, Callable[[Any, Calibration], bytes]] = {
 }
 
 
-def _makes_scores(flatbuffer: Flatbuffer) -> list[str]:
+def _output_projections(flatbuffer: Flatbuffer) -> list[str]:
     """The products behind the last layer, by the names of their results.
 
     They are those that no attention and no norm comes after.

@@ -112,7 +112,7 @@ def export_tflite(
             config = dataclasses.replace(config, model=model.config)
             about = _describe(graph, signatures, tokenizer, config, quantize, draft)
             _write_description(assets, about)
-            with native_output.held_back():
+            with native_output.suppress_native_output():
                 converted = runtime.EdgeModel(draft)
             _run_once(converted)
             measured = None
@@ -151,7 +151,7 @@ def _convert(
     def examples():
         return _examples(graph, signatures["step"], calibration.ids if calibration else [])
 
-    with tempfile.TemporaryDirectory() as folder, native_output.held_back():
+    with tempfile.TemporaryDirectory() as folder, native_output.suppress_native_output():
         tf.saved_model.save(graph, folder, signatures=signatures)
         return quantization.convert(folder, list(signatures), quantize, examples)
 

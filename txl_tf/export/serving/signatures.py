@@ -179,7 +179,7 @@ class Signatures(tf.Module):
         *_, written = tf.while_loop(
             lambda step, *_: step < steps,
             write_one,
-            (0, last, self._inside.looped(state), tf.zeros([rows, CHUNK]), written),
+            (0, last, self._inside.to_ring_buffer(state), tf.zeros([rows, CHUNK]), written),
         )
         ids = tf.transpose(tf.reshape(written.stack(), [steps, rows]))  # [B, steps]
         return {"text": self.text.decode_after(read, lengths, ids, length)}
