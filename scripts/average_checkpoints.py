@@ -1,52 +1,6 @@
-"""Averages the weights of a run's checkpoints into a new model_dir, often a better model.
+"""Starts txl_tf.cli.average_checkpoints."""
 
-    python scripts/average_checkpoints.py --model_dir=RUN --output_dir=NEW
-    python scripts/average_checkpoints.py --model_dir=RUN --output_dir=NEW --steps=8000,9000
-
-Averaged are the kept checkpoints (train.keep_checkpoints of the run, besides the best), the newest
-of them, or those of some steps. All programs take the new folder; train by --init_from. The last
-line of stdout is one JSON object.
-"""
-
-import json
-
-import program  # first: it quiets TensorFlow, which the others import
-
-from absl import app, flags
-
-from txl_tf.progress import Progress
-from txl_tf.training import averaging
-
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder to make.", required=True)
-_LAST = flags.DEFINE_integer(
-    "last", None, "Average this many of the newest checkpoints; by default all.", lower_bound=2
-)
-_STEPS = flags.DEFINE_list(
-    "steps", None, "Average the checkpoints of these steps, comma-separated."
-)
-
-
-def main(argv: list[str]) -> None:
-    del argv  # program.run refuses arguments that are no flags
-    chosen = _steps()
-    with Progress("average"):
-        steps = averaging.average(
-            _MODEL_DIR.value, _OUTPUT_DIR.value, last=_LAST.value, steps=chosen
-        )
-    print(json.dumps({"output_dir": _OUTPUT_DIR.value, "step": steps[-1], "averaged": steps}))
-
-
-def _steps() -> list[int] | None:
-    if _STEPS.value is None:
-        return None
-    if _LAST.value is not None:
-        raise app.UsageError("--last must be left out with --steps")
-    for step in _STEPS.value:
-        if not step.isdecimal():
-            raise app.UsageError(f"--steps must be whole numbers, got {step!r}")
-    return [int(step) for step in _STEPS.value]
-
+from txl_tf.cli import average_checkpoints
 
 if __name__ == "__main__":
-    program.run(main)
+    average_checkpoints.run()

@@ -37,7 +37,9 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import program  # first: it quiets TensorFlow, which the others import
+from txl_tf.cli import config_flags, entry_point  # first: quiets TensorFlow
+
+# isort: split
 
 import keras
 import tensorflow as tf
@@ -51,7 +53,6 @@ import benchmark_eval
 import benchmark_growth
 import benchmark_speedup
 import benchmark_train
-import config_flags
 from benchmark_options import Options
 from txl_tf.configs import presets
 from txl_tf.configs.run import Config, override_all
@@ -98,8 +99,8 @@ for _module in (benchmark_attention, benchmark_data, benchmark_growth, benchmark
 
 
 def main(argv: list[str]) -> None:
-    del argv  # program.run refuses arguments that are no flags
-    program.log_devices()
+    del argv  # entry_point refuses arguments that are no flags
+    entry_point.log_devices()
     suite = _SUITES[_SUITE.value]
     preset = _PRESET.value or suite.preset
     config = config_flags.resolve(override_all(presets.preset(preset), list(suite.settings)))
@@ -135,4 +136,4 @@ def _cell(value: object) -> str:
 
 
 if __name__ == "__main__":
-    program.run(main)
+    entry_point.run(main)

@@ -51,7 +51,7 @@ class Kind(NamedTuple):
     Attributes:
       spec: of the core.
       rival: the kind of dense attention that it is held against.
-      lookahead: see `masks.Visibility`.
+      lookahead: see `attention_mask.AttentionMask`.
     """
 
     spec: str

@@ -6,15 +6,12 @@ is answered by {"seconds": 0.5, "peak": 1234567}: of the preparation, and bytes 
 its workers. The options are those of a Recipe. See child.py.
 """
 
-import multiprocessing
 import resource
 import time
 from typing import Any
 
-multiprocessing.current_process().name = "prepare"  # so that txl_tf leaves TensorFlow be
-
-import child  # noqa: E402
-from txl_tf.data import prepare, recipe, text  # noqa: E402
+import child
+from txl_tf.data import prepare, recipe, text
 
 
 def _answer(

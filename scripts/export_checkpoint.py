@@ -1,46 +1,6 @@
-"""Writes a model's weights as another implementation does: the way back of import_checkpoint.
+"""Starts txl_tf.cli.export_checkpoint."""
 
-    python scripts/export_checkpoint.py --format=tf1 --model_dir=RUN --output_dir=DIR
-    python scripts/export_checkpoint.py --format=huggingface --model_dir=RUN --output_dir=DIR
-
-tf1 writes model.ckpt-STEP and config.json with the original's flags; huggingface writes what
-TransfoXLLMHeadModel.from_pretrained reads. The tokenizer goes into DIR/tokenizer. Where the other
-code computes something else with the same weights, a warning says so; what it cannot be is refused.
-The last line of stdout is one JSON object.
-"""
-
-import json
-
-import program  # first: it quiets TensorFlow, which the others import
-
-from absl import flags
-
-from txl_tf import model_dir as model_dirs
-from txl_tf.conversion import export_checkpoint
-from txl_tf.data import outputs
-from txl_tf.progress import Progress
-
-_FORMAT = flags.DEFINE_enum(
-    "format", None, list(export_checkpoint.TARGETS), "For whom.", required=True
-)
-_MODEL_DIR = flags.DEFINE_string(
-    "model_dir", None, "Folder of train or import_checkpoint.", required=True
-)
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder to write; new.", required=True)
-_CHECKPOINT = flags.DEFINE_enum(
-    "checkpoint", None, ["best", "latest"], "Which weights; unset is the best, if there is one."
-)
-
-
-def main(argv: list[str]) -> None:
-    del argv  # program.run refuses arguments that are no flags
-    outputs.checked("output_dir", _OUTPUT_DIR.value)
-    loaded = model_dirs.load(_MODEL_DIR.value, _CHECKPOINT.value)
-    with Progress("export"):
-        parameters = export_checkpoint.export_checkpoint(_FORMAT.value, loaded, _OUTPUT_DIR.value)
-    result = {"output_dir": _OUTPUT_DIR.value, "format": _FORMAT.value}
-    print(json.dumps(result | {"parameters": parameters, "step": loaded.step}))
-
+from txl_tf.cli import export_checkpoint
 
 if __name__ == "__main__":
-    program.run(main)
+    export_checkpoint.run()

@@ -1,56 +1,6 @@
-"""Exports a model for TF Serving: a SavedModel with its tokenizer inside.
+"""Starts txl_tf.cli.export_saved_model."""
 
-    python scripts/export_saved_model.py --model_dir=RUN --output_dir=EXPORTS/NAME
-
-Writes EXPORTS/NAME/1, which a server with --model_name=NAME --model_base_path=EXPORTS/NAME loads as
-it is; --version=2 puts a newer one beside it. Signatures: step (ids and state in, scores and state
-out), score and generate (text in, looped inside), encode, decode, initial_state. The state stays
-with the client. See docs/serving.md. The last line of stdout is one JSON object.
-"""
-
-import json
-import os
-
-import program  # first: it quiets TensorFlow, which the others import
-
-from absl import flags, logging
-
-import model_flags
-from txl_tf.data import outputs
-from txl_tf.export import state_tensors
-from txl_tf.export.serving.saved_model import check_version, export_saved_model
-from txl_tf.progress import Progress
-
-_OUTPUT_DIR = flags.DEFINE_string(
-    "output_dir", None, "Folder of the model's versions; its name is the model's.", required=True
-)
-_VERSION = flags.DEFINE_integer("version", 1, "A server runs the highest version.", 1, 2**63 - 1)
-_STATE_DTYPE = flags.DEFINE_enum(
-    "state_dtype", "float32", state_tensors.DTYPES, "Of the state on the wire; float16 halves it."
-)
-model_flags.define({"segment_len": "eval.segment_len"})
-
-
-def main(argv: list[str]) -> None:
-    del argv  # program.run refuses arguments that are no flags
-    path = os.path.join(_OUTPUT_DIR.value, str(_VERSION.value))
-    outputs.checked("output_dir", path, check_version)  # before a model is loaded
-    loaded = model_flags.load()
-    with Progress("export"):
-        told = export_saved_model(
-            loaded.model,
-            loaded.tokenizer,
-            loaded.config,
-            _OUTPUT_DIR.value,
-            version=_VERSION.value,
-            state=model_flags.state(),
-            state_dtype=_STATE_DTYPE.value,
-            segment_len=model_flags.segment_len(loaded.config),
-        )
-    logging.info("signatures: %s", ", ".join(told["signatures"]))
-    result = {"path": path, "step": loaded.step, "state_bytes_per_row": told["state_bytes_per_row"]}
-    print(json.dumps(result))
-
+from txl_tf.cli import export_saved_model
 
 if __name__ == "__main__":
-    program.run(main)
+    export_saved_model.run()

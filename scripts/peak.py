@@ -6,7 +6,7 @@ from concurrent import futures
 from typing import Any
 
 import child
-import quiet_start
+from txl_tf.cli import tf_startup_log
 from txl_tf.progress import Progress
 
 
@@ -22,6 +22,6 @@ def peak(work: Callable[..., object], *arguments: Any) -> int:
 
 
 def _peak_after(work: Callable[..., object], arguments: tuple[Any, ...]) -> int:
-    with quiet_start.without_chatter():
+    with tf_startup_log.without_chatter():
         work(*arguments)
     return child.peak()

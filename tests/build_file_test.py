@@ -3,6 +3,7 @@
 import ast
 import fnmatch
 import pathlib
+import re
 
 from absl.testing import absltest
 
@@ -30,14 +31,19 @@ class Build:
 
     def _py_library(self, name, srcs, deps=(), **_):
         self.sources[name] = list(srcs)
-        self.deps[name] = {dep.lstrip(":") for dep in deps}
+        self._add(name, deps)
 
     def _runnable(self, found):
         def rule(name, main, deps=(), **_):
             found[name] = main
-            self.deps[name] = {dep.lstrip(":") for dep in deps}
+            self._add(name, deps)
 
         return rule
+
+    def _add(self, name, deps):
+        if name in self.deps:
+            raise ValueError(f"two targets are named {name}")
+        self.deps[name] = {dep.lstrip(":") for dep in deps}
 
     def _glob(self, patterns, exclude=()):
         files = {path for pattern in patterns for path in self.root.glob(pattern)}
@@ -57,7 +63,7 @@ class Build:
 
 
 def module_name(file):
-    """Of "txl_tf/ops/__init__.py": "txl_tf.ops"; of "scripts/program.py": "program"."""
+    """Of "txl_tf/ops/__init__.py": "txl_tf.ops"; of "scripts/timing.py": "timing"."""
     dotted = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     return dotted.removeprefix("scripts.")
 
@@ -110,6 +116,12 @@ def transitive(deps, target):
     return seen
 
 
+def program_names():
+    """Modules of txl_tf.cli that are programs."""
+    modules = sorted((ROOT / "txl_tf" / "cli").glob("*.py"))
+    return [path.stem for path in modules if "\ndef run() -> NoReturn:" in path.read_text()]
+
+
 class BuildFileTest(absltest.TestCase):
     def setUp(self):
         super().setUp()
@@ -131,8 +143,10 @@ class BuildFileTest(absltest.TestCase):
 
     def test_every_program_and_test_has_a_target(self):
         scripts = self.build._glob(["scripts/*.py"])
-        programs = {file for file in scripts if "    program.run(main" in (ROOT / file).read_text()}
-        programs.remove("scripts/program.py")  # its docstring shows how
+        programs = {
+            f for f in scripts if re.search(r"^    \w+\.run\(", (ROOT / f).read_text(), re.M)
+        }
+        self.assertContainsSubset({f"scripts/{name}.py" for name in program_names()}, programs)
         self.assertEqual(set(self.build.binaries.values()), programs)
         self.assertEqual(set(self.build.sources["scripts"]), set(scripts) - programs)
         tests = set(self.build._glob(["tests/**/*_test.py"]))
@@ -151,9 +165,17 @@ class BuildFileTest(absltest.TestCase):
         self.assertNotIn("training", transitive(self.build.deps, "inference"))
 
     def test_nothing_imports_the_programs(self):
-        for target, deps in self.build.deps.items():
-            if target in self.build.sources and target != "scripts":
-                self.assertNotIn("scripts", deps)
+        """Of the libraries; `scripts` holds the benchmarks."""
+        for target in self.build.sources:
+            self.assertNotIn("scripts", self.build.deps[target])
+            if target != "scripts":
+                self.assertNotIn("cli", self.build.deps[target])
+
+    def test_a_script_only_starts_its_program(self):
+        for name in program_names():
+            text = (ROOT / "scripts" / f"{name}.py").read_text()
+            self.assertEqual(ast.unparse(ast.parse(text).body[1]), f"from txl_tf.cli import {name}")
+            self.assertEndsWith(text, f'\n\nif __name__ == "__main__":\n    {name}.run()\n')
 
 
 class BrokenTreeTest(absltest.TestCase):
@@ -188,6 +210,14 @@ py_library(name = "two", srcs = glob(["txl_tf/*.py"]))
         root = self.tree(BUILD=build_file, txl_tf__low="")
         with self.assertRaisesRegex(ValueError, "txl_tf.low is in one and in two"):
             Build(root).owners()
+
+    def test_two_targets_of_one_name_are_refused(self):
+        build_file = """
+py_library(name = "one", srcs = ["txl_tf/low.py"])
+py_binary(name = "one", srcs = ["scripts/one.py"], main = "scripts/one.py")
+"""
+        with self.assertRaisesRegex(ValueError, "two targets are named one"):
+            Build(self.tree(BUILD=build_file, txl_tf__low=""))
 
     def test_a_cycle_is_refused(self):
         with self.assertRaisesRegex(ValueError, "cycle: a -> b -> a"):

@@ -12,13 +12,12 @@ import helpers
 
 # Resolves every list of arguments that it reads from stdin; an error becomes its text.
 _DEMO = '''"""Resolves."""
-import program
 import json
 import sys
 from absl import app, flags
 from absl.testing import flagsaver
-import config_flags
-from txl_tf import presets
+from txl_tf.cli import config_flags, entry_point
+from txl_tf.configs import presets
 
 _PRESET = config_flags.define_preset()
 config_flags.define_shorthands({
@@ -46,7 +45,7 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    program.run(main)
+    entry_point.run(main)
 '''
 _CHANGES = [
     "--set=model.num_layers=2",
@@ -89,10 +88,9 @@ class ConfigFlagsTest(parameterized.TestCase):
     def run_demo(cls, *arguments, **options):
         path = pathlib.Path(absltest.get_default_test_tmpdir()) / "config_flags_demo.py"
         path.write_text(_DEMO)
-        paths = f"{helpers.ROOT / 'scripts'}{os.pathsep}{helpers.ROOT}"
         return subprocess.run(
             [sys.executable, str(path), *arguments],
-            env=os.environ | {"PYTHONPATH": paths},
+            env=os.environ | {"PYTHONPATH": str(helpers.ROOT)},
             capture_output=True,
             text=True,
             timeout=120,

@@ -1,5 +1,6 @@
 """What docs/models.md says is true: sizes, settings, presets, fields, and the flags of commands."""
 
+import pathlib
 import re
 import shlex
 
@@ -112,7 +113,8 @@ class CommandsTest(absltest.TestCase):
     def test_programs_and_their_flags_exist(self):
         flags = 0
         for _, program, *rest in (c for c in commands() if c[0] == "python"):
-            sources = [SCRIPTS.parent / program, *(SCRIPTS / f"{name}.py" for name in _HELPERS)]
+            names = (pathlib.Path(program).stem, *_HELPERS)
+            sources = [helpers.ROOT / "txl_tf" / "cli" / f"{name}.py" for name in names]
             known = set(re.findall(r'"(\w+)"', "".join(path.read_text() for path in sources)))
             known |= {"train", "valid", "test"} if "prepare_data" in program else set()
             for flag in rest:

@@ -10,7 +10,7 @@ import time
 
 import grpc
 
-import serving_messages
+from txl_tf.serving_client import messages
 
 os.environ["no_proxy"] = "localhost"
 _SIGNATURES = {
@@ -76,7 +76,7 @@ def rest(answers, metadata=METADATA, drip=0.0):
 @contextlib.contextmanager
 def grpc_server(outputs, delay=0.0):
     """Yields the address of a server that answers every request with these TensorProtos by name."""
-    answer = serving_messages.MESSAGES["PredictResponse"]()
+    answer = messages.MESSAGES["PredictResponse"]()
     for name, tensor in outputs.items():
         answer.outputs.add(key=name).value.CopyFrom(tensor)
 

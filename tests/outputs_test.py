@@ -11,10 +11,8 @@ import helpers
 from txl_tf.data import files, outputs
 
 _HOLDER = """
-import multiprocessing
 import sys
 
-multiprocessing.current_process().name = "prepare_data"  # so that txl_tf leaves TensorFlow be
 from txl_tf.data import files, outputs
 
 with outputs.held("output_dir", sys.argv[1]) as output, output.filled() as folder:

@@ -36,10 +36,7 @@ def loaded_tensorflow(x):
 
 
 _PARENT = """
-import multiprocessing
 import time
-
-multiprocessing.current_process().name = "prepare_data"  # so that txl_tf leaves TensorFlow be
 
 from txl_tf.data import parallel
 

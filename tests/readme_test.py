@@ -47,8 +47,9 @@ def link_distributions(site, names):
 
 class ReadmeTest(absltest.TestCase):
     def test_flags_exist(self):
-        scripts = [path for path in (helpers.ROOT / "scripts").iterdir() if path.is_file()]
-        source = "\n".join(path.read_text() for path in scripts)
+        folders = [helpers.ROOT / "scripts", helpers.ROOT / "txl_tf" / "cli"]
+        files = [path for folder in folders for path in folder.iterdir() if path.is_file()]
+        source = "\n".join(path.read_text() for path in files)
         known = set(re.findall(r'"(\w+)"', source)) | set(re.findall(r"--(\w+)", source))
         for page in _PAGES:
             named = re.findall(r"--(?:no)?([a-z]\w+)", page.read_text())
@@ -74,7 +75,8 @@ class ReadmeTest(absltest.TestCase):
 
     def test_help_is_printed_as_it_is_written(self):
         """A backslash at the end of a command's line is eaten where a docstring is not raw."""
-        for path in (helpers.ROOT / "scripts").glob("*.py"):
+        programs = (helpers.ROOT / "txl_tf" / "cli").glob("*.py")
+        for path in [*programs, helpers.ROOT / "scripts" / "benchmark.py"]:
             source = path.read_text()
             self.assertIn(ast.get_docstring(ast.parse(source), clean=False), source, path.name)
 

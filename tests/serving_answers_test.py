@@ -7,10 +7,9 @@ import numpy as np
 from absl.testing import absltest, parameterized
 
 import odd_servers
-import serving_client
-import serving_messages
-import serving_transport
-from serving_errors import ServerError
+from txl_tf.serving_client import answers, messages, scoring, transport
+from txl_tf.serving_client.conversation import Conversation
+from txl_tf.serving_client.errors import ServerError
 
 TEXT = {"text": np.array([b"ab"], object)}
 SCORE = dict(log_probs=[[0.0, -1.5]], num_tokens=[2])
@@ -18,20 +17,20 @@ DEEP = b'{"outputs": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
 
 
 def proto(dtype, shape, **values):
-    tensor = serving_messages.MESSAGES["TensorProto"](dtype=dtype, **values)
+    tensor = messages.MESSAGES["TensorProto"](dtype=dtype, **values)
     for size in shape:
         tensor.tensor_shape.dim.add(size=size)
     return tensor
 
 
 def connect(address, timeout=30.0):
-    return serving_transport.connect(address, "m", version=None, timeout=timeout)
+    return transport.connect(address, "m", version=None, timeout=timeout)
 
 
 class RestTest(parameterized.TestCase):
     def score(self, outputs):
         with odd_servers.rest({"score": outputs}) as address:
-            return serving_client._score(connect(address), "text", b"ab")
+            return scoring.score(connect(address), "text", b"ab")
 
     def test_a_good_answer(self):
         found = self.score({"outputs": SCORE})
@@ -99,9 +98,9 @@ class RestTest(parameterized.TestCase):
         for found in ([5], [{"b64": 5}], [{"b64": "?"}], [None], [["a"]], "a"):
             refused = self.assertRaisesRegex(ServerError, "text must hold text|text of shape")
             with odd_servers.rest({"generate": {"outputs": found}}) as address, refused:
-                serving_client.ask(connect(address), "generate", {})
+                answers.ask(connect(address), "generate", {})
         with odd_servers.rest({"generate": {"outputs": [{"b64": "w7w="}]}}) as address:
-            found = serving_client.ask(connect(address), "generate", {})
+            found = answers.ask(connect(address), "generate", {})
             self.assertEqual(found["text"][0], "ü".encode())
 
     def test_a_server_that_drips_is_given_up(self):
@@ -128,7 +127,7 @@ class GrpcTest(parameterized.TestCase):
         )
         outputs = {name: value for name, value in (good | outputs).items() if value is not None}
         with odd_servers.grpc_server(outputs) as address:
-            return serving_client._score(connect(address), "text", b"ab")
+            return scoring.score(connect(address), "text", b"ab")
 
     def test_a_good_answer(self):
         self.assertEqual(self.score()["nats"], 1.5)
@@ -153,7 +152,7 @@ class GrpcTest(parameterized.TestCase):
 
     def test_what_is_left_out_is_zero(self):
         for dtype, expected in ((1, 0.0), (3, 0), (7, b"")):
-            found = serving_messages.array_of("x", proto(dtype, [2, 2]))
+            found = messages.array_of("x", proto(dtype, [2, 2]))
             self.assertEqual(found.tolist(), [[expected] * 2] * 2)
 
     def test_a_server_that_takes_its_time(self):
@@ -205,12 +204,12 @@ class ConversationTest(parameterized.TestCase):
     )
     def test_odd_answers(self, answers, message):
         with self.assertRaisesRegex(ServerError, message):
-            conversation = serving_client.Conversation(Scripted(**answers))
+            conversation = Conversation(Scripted(**answers))
             conversation.read("a")
             "".join(conversation.write(2))
 
     def test_good_answers(self):
-        conversation = serving_client.Conversation(Scripted())
+        conversation = Conversation(Scripted())
         conversation.read("a")
         self.assertEqual("".join(conversation.write(2)), "")  # all of it is "x", as before it
 

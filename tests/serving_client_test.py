@@ -9,17 +9,16 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-import serving_choice
-import serving_client
-import serving_transport
 import trained
 from toy_service import WAYS, ServerTestCase
 from txl_tf.inference import sampling as samplings
+from txl_tf.serving_client import sampling, transport
+from txl_tf.serving_client.conversation import Conversation
 
 
 class ConversationTest(ServerTestCase):
     def converse(self, way, model="toy", **options):
-        return serving_client.Conversation(self.connect(way, model), **options)
+        return Conversation(self.connect(way, model), **options)
 
     def turn(self, conversation, content, length=12):
         conversation.read(content)
@@ -119,7 +118,7 @@ class ConversationTest(ServerTestCase):
         server = Words(("", ""))
         server.initial_state = lambda batch_size: dict(mems=np.zeros([1, 0]), mem_length=batch_size)
         with self.assertRaisesRegex(ValueError, "mem_len must be at least 1 to converse, got 0"):
-            serving_client.Conversation(server)
+            Conversation(server)
 
     def test_a_seed_repeats(self):
         texts = [self.turn(self.converse("grpc", seed=seed), "ha", 30) for seed in (1, 1, 2)]
@@ -155,7 +154,7 @@ class Words:
     def encode(self, text):
         content = text[0].decode()
         if content == "\n" and self.marks is None:
-            raise serving_transport.ServerError("not in the vocabulary", invalid=True)
+            raise transport.ServerError("not in the vocabulary", invalid=True)
         begin, end = self.marks or ("", "")
         words = (begin + content.replace("\n", f" {end} ")).split()
         ids = [self.words.index(w) if w in self.words else 1 for w in words]
@@ -168,7 +167,7 @@ class Words:
 class MarksTest(parameterized.TestCase):
     def fed(self, marks, *turns):
         server = Words(marks)
-        conversation = serving_client.Conversation(server, temperature=0)
+        conversation = Conversation(server, temperature=0)
         for turn in turns:
             conversation.read(turn)
             list(conversation.write(1))
@@ -202,7 +201,7 @@ class ChooseTest(parameterized.TestCase):
         how = samplings.Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         expected = samplings.choose(scores, chances, how).numpy()
         found = [
-            serving_choice.choose(row, chance, temperature, top_k, top_p)
+            sampling.choose(row, chance, temperature, top_k, top_p)
             for row, chance in zip(scores, chances, strict=True)
         ]
         np.testing.assert_array_equal(found, expected)
@@ -253,7 +252,7 @@ class ProgramTest(ServerTestCase):
         flags = ("--converse", "--length=9", "--seed=5", "--top_k=5")
         stdout, _ = self.run_client(way, *flags, stdin="hello\n\n/reset\nhello\n")
         first, second, again = stdout.splitlines()
-        conversation = serving_client.Conversation(self.connect(way), 5, top_k=5)
+        conversation = Conversation(self.connect(way), 5, top_k=5)
         for content, expected in (("hello", first), ("", second)):
             conversation.read(content)
             self.assertEqual("".join(conversation.write(9)), expected)
@@ -309,10 +308,9 @@ class ProgramTest(ServerTestCase):
         self.assertIn("flag --model is required", self.last_line(stderr))
 
     def test_no_tensorflow_is_loaded(self):
-        code = "import sys, serving_client; print('tensorflow' in sys.modules)"
-        scripts = str(helpers.ROOT / "scripts")
+        code = "import sys, txl_tf.cli.serving_client; print('tensorflow' in sys.modules)"
         command = [sys.executable, "-c", code]
-        done = subprocess.run(command, cwd=scripts, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=helpers.ROOT, capture_output=True, text=True, check=True)
         self.assertEqual(done.stdout, "False\n")
 
 

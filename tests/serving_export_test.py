@@ -9,14 +9,14 @@ from absl.testing import absltest, parameterized
 import c_api
 import prediction_service
 import rounding
-import serving_client
-import serving_transport
 import trained
 from txl_tf import model_dir as model_dirs
 from txl_tf.export.serving.saved_model import export_saved_model
 from txl_tf.inference.generation import Conversation, Generator
 from txl_tf.inference.model_scorer import Scorer
 from txl_tf.inference.sampling import Sampling
+from txl_tf.serving_client import conversation as served
+from txl_tf.serving_client import scoring, transport
 
 TURNS = ("kaka lo\nmi ter, süß", "", "lo", "\n")
 EXPORTS = dict(  # name: (tokenizer, how it is prepared, how it is exported)
@@ -52,7 +52,7 @@ class ExportTest(parameterized.TestCase):
 
     def connect(self, name, way="grpc"):
         address = getattr(self.service, way)
-        return serving_transport.connect(address, name, version=None, timeout=60)
+        return transport.connect(address, name, version=None, timeout=60)
 
     def turns(self, name):
         """Text that the tokenizer does not refuse."""
@@ -66,7 +66,7 @@ class ExportTest(parameterized.TestCase):
         text = self.turns(name)[0]
         loaded = self.loaded[name]
         expected = Scorer(loaded.model, loaded.tokenizer).score(text).to_dict()
-        found = serving_client._score(self.connect(name, way), "text", text.encode())
+        found = scoring.score(self.connect(name, way), "text", text.encode())
         atol = rounding.of_scores(loaded.config.model, len(text))
         for key in ("num_tokens", "nats", "perplexity"):
             self.assertAlmostEqual(found[key], expected[key], delta=atol * abs(expected[key]))
@@ -98,7 +98,7 @@ class ExportTest(parameterized.TestCase):
         loaded = self.loaded[name]
         generator = Generator(loaded.model, loaded.tokenizer, sampling=Sampling(temperature=0.0))
         here = Conversation(generator)
-        there = serving_client.Conversation(self.connect(name, way), temperature=0.0)
+        there = served.Conversation(self.connect(name, way), temperature=0.0)
         for turn in self.turns(name):
             here.read(turn)
             there.read(turn)
@@ -109,7 +109,7 @@ class ExportTest(parameterized.TestCase):
         loaded = self.loaded[name]
         generator = Generator(loaded.model, loaded.tokenizer, sampling=Sampling(temperature=0.0))
         here = Conversation(generator)
-        there = serving_client.Conversation(self.connect(name), temperature=0.0)
+        there = served.Conversation(self.connect(name), temperature=0.0)
         for conversation in (here, there):
             conversation.read("")
         self.assertEqual("".join(there.write(6)), "".join(here.write(6)))
@@ -117,7 +117,7 @@ class ExportTest(parameterized.TestCase):
     def test_a_float16_state_is_near(self):
         scores = []
         for name in ("byte", "half"):
-            conversation = serving_client.Conversation(self.connect(name))
+            conversation = served.Conversation(self.connect(name))
             conversation.read("kaka lo\nmi ter")
             scores.append(conversation._advance())
         self.assertEqual(conversation._state["keys"].dtype, np.float16)
@@ -162,7 +162,7 @@ class ExportTest(parameterized.TestCase):
 
     def test_the_unknown_symbol_is_found(self):
         for name, loaded in self.loaded.items():
-            conversation = serving_client.Conversation(self.connect(name))
+            conversation = served.Conversation(self.connect(name))
             tokenizer = loaded.tokenizer
             encoded = None if tokenizer.kind == "sentencepiece" else tokenizer.unknown_id
             self.assertEqual(conversation._unknown, encoded, name)  # pieces of bytes know all text

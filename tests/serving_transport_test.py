@@ -11,10 +11,8 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-import serving_errors
-import serving_messages
-import serving_transport
 from toy_service import WAYS, ServerTestCase
+from txl_tf.serving_client import errors, messages, transport
 
 STATE = ("keys", "values", "mem_length")
 
@@ -57,13 +55,13 @@ class TransportTest(ServerTestCase):
 
     def test_a_check_inside_the_graph_is_told_without_its_wrapping(self):
         message = "assertion failed: [ids must lie in 0..3, got [4]]\n\t [[{{node Assert}}]]"
-        error = serving_errors.refusal(message, invalid=True)
+        error = errors.refusal(message, invalid=True)
         self.assertEqual(str(error), "ids must lie in 0..3, got [4]")
 
     def test_values_that_repeat_may_be_left_out(self):
-        tensor = serving_messages.MESSAGES["TensorProto"](dtype=1, float_val=[1.0, 2.0])
+        tensor = messages.MESSAGES["TensorProto"](dtype=1, float_val=[1.0, 2.0])
         tensor.tensor_shape.dim.add(size=4)
-        np.testing.assert_array_equal(serving_messages.array_of("x", tensor), [1, 2, 2, 2])
+        np.testing.assert_array_equal(messages.array_of("x", tensor), [1, 2, 2, 2])
 
     def test_outputs_can_be_chosen(self):
         server = self.connect("grpc")
@@ -92,7 +90,7 @@ class TransportTest(ServerTestCase):
 
     @parameterized.product(way=WAYS)
     def test_unknown_signature(self, way):
-        with self.assertRaisesRegex(serving_transport.ServerError, "'nope'|\"nope\"") as raised:
+        with self.assertRaisesRegex(transport.ServerError, "'nope'|\"nope\"") as raised:
             self.connect(way).predict("nope", {})
         self.assertTrue(raised.exception.invalid)
 
@@ -101,12 +99,12 @@ class TransportTest(ServerTestCase):
         with socket.create_server(("localhost", 0)) as silent:
             address = f"localhost:{silent.getsockname()[1]}"
             server = f"http://{address}" if way == "rest" else address
-            model = serving_transport.connect(server, "toy", version=None, timeout=0.3)
+            model = transport.connect(server, "toy", version=None, timeout=0.3)
             with self.assertRaisesRegex(ValueError, f"{server}.*(within timeout 0.3 s|answer at)"):
                 model.predict("initial_state", {"batch_size": np.int32(1)})
 
     def test_a_server_of_something_else(self):
-        model = serving_transport.connect(f"{self.service.rest}/x", "y", version=None, timeout=9)
+        model = transport.connect(f"{self.service.rest}/x", "y", version=None, timeout=9)
         with self.assertRaisesRegex(ValueError, "Malformed request"):
             model.predict("score", {})
 

@@ -6,9 +6,9 @@ from absl.testing import absltest, parameterized
 
 import c_api
 import prediction_service
-import serving_transport
 import toy_export
 import trained
+from txl_tf.serving_client import transport
 
 WAYS = ("grpc", "rest")
 
@@ -33,7 +33,7 @@ class ServerTestCase(parameterized.TestCase):
 
     def connect(self, way, model="toy", version=None, timeout=30):
         server = getattr(self.service, way)
-        return serving_transport.connect(server, model, version=version, timeout=timeout)
+        return transport.connect(server, model, version=version, timeout=timeout)
 
     def run_client(self, way, *flags, model="toy", stdin="", code=0):
         server = f"--server={getattr(self.service, way)}"

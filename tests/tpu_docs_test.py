@@ -1,5 +1,6 @@
 """What docs/tpu.md says is true: its arithmetic, and the flags of its commands."""
 
+import pathlib
 import re
 import shlex
 
@@ -15,7 +16,6 @@ from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops import cross_entropy
 
 PAGE = (helpers.ROOT / "docs" / "tpu.md").read_text("utf-8")
-SCRIPTS = helpers.ROOT / "scripts"
 _HELPERS = ("config_flags", "model_flags")  # modules that define flags of several programs
 GB, MB = 2**30, 2**20
 DEVICES = {"v3": 16 * GB, "v4": 32 * GB}
@@ -131,7 +131,8 @@ class CommandsTest(absltest.TestCase):
     def test_programs_and_their_flags_exist(self):
         seen = 0
         for _, program, *rest in (c for c in commands() if c[0] == "python"):
-            sources = [SCRIPTS.parent / program, *(SCRIPTS / f"{name}.py" for name in _HELPERS)]
+            names = (pathlib.Path(program).stem, *_HELPERS)
+            sources = [helpers.ROOT / "txl_tf" / "cli" / f"{name}.py" for name in names]
             known = set(re.findall(r'"(\w+)"', "".join(path.read_text() for path in sources)))
             known |= {"train", "valid", "test"} if "prepare_data" in program else set()
             for flag in rest:

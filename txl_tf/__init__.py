@@ -1,12 +1,11 @@
 """Transformer-XL for TensorFlow 2 and Keras 3.
 
 What `__all__` lists is the public API; all else can be imported by its path and may change. A name
-is loaded when it is first used, so that worker processes that only handle text need no TensorFlow.
+loads on first use: importing the package loads no TensorFlow. `import txl_tf.models` registers the
+layers and models with Keras, so that `keras.models.load_model` knows them.
 """
 
 import importlib
-import importlib.util
-import multiprocessing
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -122,9 +121,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-_main = multiprocessing.current_process().name == "MainProcess"  # else it may be such a worker
-if _main and importlib.util.find_spec("tensorflow"):  # else it is a device that runs LiteRT
-    for _model in ("SequenceClassifier", "TokenClassifier", "MaskedLanguageModel"):
-        importlib.import_module(_HOMES[_model])  # for keras.models.load_model to know all models

@@ -23,7 +23,7 @@ class AttentionCore(keras.layers.Layer):
       returns [B, H, T, K].
 
     Call arguments by keyword: `visibility` (an
-    `attention_mask.Visibility`) and `dropout_key` (None where
+    `attention_mask.AttentionMask`) and `dropout_key` (None where
     nothing is dropped); of a core that says so, `x` [B, T, D], what queries were made of.
 
     Args:

@@ -1,1 +1,5 @@
-"""Models: layers put together."""
+"""Models: layers put together. Importing the package registers all of them with Keras."""
+
+from txl_tf.models import encoder, masked_language_model, sequence_classifier, transformer_xl
+
+__all__ = ["encoder", "masked_language_model", "sequence_classifier", "transformer_xl"]

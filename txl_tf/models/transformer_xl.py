@@ -325,7 +325,7 @@ class TransformerXL(scoring_model.ScoringModel):
         """Who sees whom.
 
         Shapes: remembered [B] int32, document_start [B, T] bool or None; place, where the keys are
-        a ring, a scalar (see `masks.Visibility`), or None.
+        a ring, a scalar (see `attention_mask.AttentionMask`), or None.
         """
         return attention_mask.AttentionMask(
             remembered=remembered,

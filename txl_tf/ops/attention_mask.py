@@ -144,7 +144,7 @@ class AttentionMask:
           block: a slice of the T queries.
           num_queries, num_keys: T and S.
 
-        Returns a slice of the S keys, and a Visibility.
+        Returns a slice of the S keys, and a AttentionMask.
         """
         if block == slice(None):
             return block, self

@@ -73,7 +73,7 @@ class Storage:
           stride: how many elements lie between two neighbours along each axis.
 
         Raises:
-          Refusal: it does not lie in the storage.
+          UnsafeFileError: it does not lie in the storage.
         """
         if not isinstance(size, tuple) or not isinstance(stride, tuple) or len(size) != len(stride):
             raise UnsafeFileError("must hold tensors of a size and a stride an axis, got others")
@@ -100,7 +100,7 @@ class Storage:
         """Reads the numbers from where the file stands.
 
         Raises:
-          Refusal: it ends before.
+          UnsafeFileError: it ends before.
         """
         if self.array is None:
             return

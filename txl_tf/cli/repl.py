@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 
-import streams
+from txl_tf.cli import streams
 
 _RESET = "/reset"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-import serving_messages
+from txl_tf.serving_client import messages
 
 
 def to_json(name: str, value: np.ndarray) -> Any:
@@ -16,16 +16,14 @@ def to_json(name: str, value: np.ndarray) -> Any:
       ValueError: it is of float16, which REST does not have.
     """
     if value.dtype == np.float16:
-        raise ValueError(
-            f"{name} must not be float16 over REST, which has none; use gRPC (--server=HOST:PORT)"
-        )
+        raise ValueError(f"{name} must not be float16 over REST, which has none; use gRPC")
     return _encoded(value.tolist()) if value.dtype.kind in "OSU" else value.tolist()
 
 
 def _encoded(strings: Any) -> Any:
     if isinstance(strings, list):
         return [_encoded(item) for item in strings]
-    return {"b64": base64.b64encode(serving_messages.bytes_of(strings)).decode()}
+    return {"b64": base64.b64encode(messages.bytes_of(strings)).decode()}
 
 
 def from_json(name: str, found: object, dtype: type) -> np.ndarray:
@@ -65,7 +63,7 @@ def _bytes(name: str, item: object) -> bytes:
             return base64.b64decode(item["b64"], validate=True)
         except (binascii.Error, ValueError):
             pass
-    raise ValueError(f"{name} must hold text, got {serving_messages.shown(item)}")
+    raise ValueError(f"{name} must hold text, got {messages.shown(item)}")
 
 
 def _check_number(name: str, item: object, dtype: type) -> None:
@@ -77,4 +75,4 @@ def _check_number(name: str, item: object, dtype: type) -> None:
         fits = abs(item) <= int(most)
     if not fits:
         described = np.dtype(dtype).name
-        raise ValueError(f"{name} must hold {described}, got {serving_messages.shown(item)}")
+        raise ValueError(f"{name} must hold {described}, got {messages.shown(item)}")

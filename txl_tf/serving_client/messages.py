@@ -112,7 +112,7 @@ _FIELDS = {
 def _messages() -> dict[str, Any]:
     """The classes of these messages, apart from any others of the same names."""
     file = descriptor_pb2.FileDescriptorProto(
-        name="serving_transport.proto", package="serving_transport", syntax="proto3"
+        name="serving_client.proto", package="serving_client", syntax="proto3"
     )
     for message, fields in _FIELDS.items():
         described = file.message_type.add(name=message)
@@ -121,15 +121,13 @@ def _messages() -> dict[str, Any]:
             field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
             kind = kind.removesuffix("*")
             if kind in _FIELDS:
-                field.type, field.type_name = field.TYPE_MESSAGE, f".serving_transport.{kind}"
+                field.type, field.type_name = field.TYPE_MESSAGE, f".serving_client.{kind}"
             else:
                 field.type = getattr(field, f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
-        name: message_factory.GetMessageClass(
-            pool.FindMessageTypeByName(f"serving_transport.{name}")
-        )
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"serving_client.{name}"))
         for name in _FIELDS
     }
 

@@ -1,6 +1,7 @@
 """How every program starts, fails and ends, shown on a small one that loads no TensorFlow."""
 
 import ast
+import functools
 import os
 import pathlib
 import re
@@ -8,8 +9,9 @@ import signal
 import subprocess
 import sys
 
-import program
+from txl_tf.cli import entry_point
 
+# isort: split
 import keras
 import tensorflow as tf
 from absl.testing import absltest, parameterized
@@ -23,8 +25,8 @@ _DEMO = '''"""Shows a thing.
 import sys
 import time
 
-import program
 from absl import app, flags, logging
+from txl_tf.cli import entry_point
 
 _DATA = flags.DEFINE_string("data_dir", None, "Folder of shards.", required=True)
 _SIZE = flags.DEFINE_integer("size", 1, "How much.")
@@ -39,9 +41,9 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    program.run(main, texts=["text"])
+    entry_point.run(main, texts=["text"])
 '''
-_ENVIRONMENT = os.environ | {"PYTHONPATH": f"{helpers.ROOT / 'scripts'}{os.pathsep}{helpers.ROOT}"}
+_ENVIRONMENT = os.environ | {"PYTHONPATH": str(helpers.ROOT)}
 
 
 class RunTest(parameterized.TestCase):
@@ -157,7 +159,7 @@ class RunTest(parameterized.TestCase):
 
     def test_sigterm_ends_what_does_not_end(self):
         body = (
-            "program._GRACE_SECONDS = 0.1\n"
+            "entry_point._GRACE_SECONDS = 0.1\n"
             "    try:\n"
             "        print('ready', flush=True); time.sleep(60)\n"
             "    except BaseException: time.sleep(60)"
@@ -215,6 +217,34 @@ class RunTest(parameterized.TestCase):
             self.assertIn(text, done.stdout)
         self.assertNotIn("--pdb", done.stdout)  # absl's own, which --helpfull shows
 
+    def test_a_module_is_the_program_however_it_is_started(self):
+        """By a script, by `python -m`, by an installed command; errors name what was typed."""
+        for name in ("average_checkpoints", "prepare_data"):
+            module = f"txl_tf.cli.{name}"
+            imported = f"import sys; from txl_tf.cli import {name}; sys.argv[0] = '/bin/txl-x'; "
+            ways = {
+                name: [str(helpers.ROOT / "scripts" / f"{name}.py")],
+                f"{name} ": ["-m", module],
+                "txl-x": ["-c", f"{imported}{name}.run()"],
+            }
+            helps = set()
+            for program, command in ways.items():
+                command = [sys.executable, *command]
+                run = functools.partial(
+                    subprocess.run, env=_ENVIRONMENT, capture_output=True, text=True, timeout=120
+                )
+                done = run([*command, "--help"])
+                self.assertEqual(done.returncode, 0, done.stderr)
+                helps.add(done.stdout)
+                done = run([*command, "--no_such_flag"])
+                self.assertStartsWith(
+                    done.stderr, f"{program.strip()}: error: Unknown command line"
+                )
+            (text,) = helps
+            source = (helpers.ROOT / "txl_tf" / "cli" / f"{name}.py").read_text()
+            self.assertStartsWith(text, ast.get_docstring(ast.parse(source), clean=False).rstrip())
+            self.assertIn("--output_dir: ", text)
+
     def test_chatter_of_tensorflow_is_dropped_and_the_rest_is_not(self):
         (self.folder / "tensorflow.py").write_text(
             "import os\n"
@@ -236,7 +266,7 @@ class DescribeTest(absltest.TestCase):
         try:
             function()
         except Exception as error:
-            return program.describe(error)
+            return entry_point.describe(error)
         return self.fail("raised nothing")
 
     def test_operations(self):
@@ -283,13 +313,14 @@ class DescribeTest(absltest.TestCase):
         self.assertEqual(line, "indices[0,0] = 7 is not in [0, 3)")
 
     def test_an_empty_message(self):
-        self.assertEqual(program.describe(ValueError()), "ValueError")
+        self.assertEqual(entry_point.describe(ValueError()), "ValueError")
 
 
 class LibraryTest(absltest.TestCase):
     def test_it_names_no_flags(self):
         """A message of the library comes from several programs; few have the flag that it names."""
-        for path in sorted((helpers.ROOT / "txl_tf").rglob("*.py")):
+        paths = set((helpers.ROOT / "txl_tf").rglob("*.py"))
+        for path in sorted(paths - set((helpers.ROOT / "txl_tf" / "cli").iterdir())):
             tree = ast.parse(path.read_text("utf-8"))
             for node in ast.walk(tree):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from absl import app, flags
 
-import config_flags
 from txl_tf import model_dir as model_dirs
+from txl_tf.cli import config_flags
 from txl_tf.configs import presets
 from txl_tf.configs.run import Config
 from txl_tf.inference import decode_state as states

@@ -1,9 +1,13 @@
-"""What all programs share: a quiet start, one-line errors, logs on stderr, the devices in use.
+"""Runs a program: a quiet start, one-line errors, logs on stderr, the devices in use.
 
-A program ends with
+A program's module ends with
+
+    def run() -> NoReturn:
+        entry_point.run(main)
+
 
     if __name__ == "__main__":
-        program.run(main)
+        run()
 
 Import this module before TensorFlow, or its start is noisy.
 """
@@ -18,13 +22,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-import quiet_start
-import streams
+from txl_tf.cli import streams, tf_startup_log
 
 streams.open_closed()  # before anything else is opened
 
@@ -37,6 +40,7 @@ _TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came fro
 def run(main: Callable[[list[str]], Any], texts: Sequence[str] = ()) -> NoReturn:
     """Parses the flags, calls `main(argv)` and exits.
 
+    --help shows the docstring of the module that defines `main`, and the flags defined there.
     A path in a flag may begin with ~, the home folder, which the shell leaves as it is in --flag=~.
     `texts` names the flags of strings that are none.
 
@@ -47,7 +51,8 @@ def run(main: Callable[[list[str]], Any], texts: Sequence[str] = ()) -> NoReturn
     streams.use_utf8(sys.stdout, "backslashreplace")
     try:
         app.run(
-            functools.partial(_guarded, main), flags_parser=functools.partial(_parse_flags, texts)
+            functools.partial(_guarded, main),
+            flags_parser=functools.partial(_parse_flags, sys.modules[main.__module__], texts),
         )
     except SystemExit as end:
         if end.code in (None, 0):
@@ -105,10 +110,10 @@ def _num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _parse_flags(texts: Sequence[str], argv: list[str]) -> list[str]:
+def _parse_flags(program: ModuleType, texts: Sequence[str], argv: list[str]) -> list[str]:
     logging.get_absl_handler().setFormatter(_LogFormatter())
     logging.get_absl_handler().addFilter(_is_for_users)
-    flags.DEFINE_flag(_HelpFlag())
+    flags.DEFINE_flag(_HelpFlag(program))
     try:
         arguments = flags.FLAGS(argv)
     except flags.Error as error:
@@ -122,7 +127,7 @@ def _parse_flags(texts: Sequence[str], argv: list[str]) -> list[str]:
             flag.value = expanded
     if tensorflow := sys.modules.get("tensorflow"):
         tensorflow.get_logger().setLevel("WARNING")  # it tells what it does inside
-        with quiet_start.without_chatter():  # the first look complains of a missing CUDA
+        with tf_startup_log.without_chatter():  # the first look complains of a missing CUDA
             tensorflow.config.list_physical_devices()
     return arguments
 
@@ -215,14 +220,14 @@ def _name() -> str:
 class _HelpFlag(flags.BooleanFlag):
     """Prints the docstring and the flags of the program; asking for help is no failure."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: ModuleType) -> None:
         super().__init__("help", False, "Show this help.", short_name="?", allow_override=True)
+        self._program = program
 
     def parse(self, argument: Any) -> None:
         if self._parse(argument):
-            docstring = sys.modules["__main__"].__doc__ or ""
-            print(docstring.strip(), "\n\nFlags:", sep="")
-            print(flags.FLAGS.main_module_help().partition("\n")[2])
+            print((self._program.__doc__ or "").strip(), "\n\nFlags:", sep="")
+            print(flags.FLAGS.module_help(self._program).partition(":\n")[2])
             print("\n--traceback shows where an error came from; --helpfull lists all flags.")
             sys.exit(0)
 

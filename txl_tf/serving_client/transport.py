@@ -1,9 +1,9 @@
 """Ways to a model of TensorFlow Serving: gRPC and REST, NumPy arrays in and out.
 
-    server = serving_transport.connect("localhost:8500", "book", version=None, timeout=60)
+    server = transport.connect("localhost:8500", "book", version=None, timeout=60)
     answer = server.predict("encode", {"text": np.array([b"Once"], object)})
 
-No TensorFlow: see `serving_messages`.
+No TensorFlow: see `messages`.
 """
 
 import contextlib
@@ -15,11 +15,8 @@ from typing import Any, Protocol
 import grpc
 import numpy as np
 
-import serving_errors
-import serving_http
-import serving_json
-import serving_messages
-from serving_errors import ServerError
+from txl_tf.serving_client import errors, http_fetch, json_arrays, messages
+from txl_tf.serving_client.errors import ServerError
 
 Arrays = dict[str, np.ndarray]  # strings are objects of bytes
 
@@ -63,21 +60,21 @@ class Grpc:
         self._channel = grpc.insecure_channel(server, options=_UNLIMITED)
         self._call = self._channel.unary_unary(
             _PREDICT,
-            request_serializer=serving_messages.MESSAGES["PredictRequest"].SerializeToString,
-            response_deserializer=serving_messages.MESSAGES["PredictResponse"].FromString,
+            request_serializer=messages.MESSAGES["PredictRequest"].SerializeToString,
+            response_deserializer=messages.MESSAGES["PredictResponse"].FromString,
         )
 
     def predict(
         self, signature: str, inputs: Mapping[str, Any], outputs: Sequence[str] = ()
     ) -> Arrays:
         """As in `Server`."""
-        request = serving_messages.MESSAGES["PredictRequest"]()
+        request = messages.MESSAGES["PredictRequest"]()
         request.model_spec.name = self._model
         request.model_spec.signature_name = signature
         if self._version is not None:
             request.model_spec.version.value = self._version
         for name, value in inputs.items():
-            request.inputs.add(key=name, value=serving_messages.tensor_of(np.asarray(value)))
+            request.inputs.add(key=name, value=messages.tensor_of(np.asarray(value)))
         request.output_filter.extend(outputs)
         try:
             answer = self._call(request, timeout=self._timeout)
@@ -86,17 +83,15 @@ class Grpc:
         if answer.model_spec.HasField("version"):
             self._version = answer.model_spec.version.value
         with _sensible(self._server):
-            return {
-                item.key: serving_messages.array_of(item.key, item.value) for item in answer.outputs
-            }
+            return {item.key: messages.array_of(item.key, item.value) for item in answer.outputs}
 
     def _error(self, error: Any) -> ServerError:
         code, details = error.code(), error.details() or error.code().name
         if code == grpc.StatusCode.UNAVAILABLE:
-            return serving_errors.unreachable(self._server, details)
+            return errors.unreachable(self._server, details)
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-            return serving_errors.too_slow(self._server, self._timeout)
-        return serving_errors.refusal(details, invalid=code == grpc.StatusCode.INVALID_ARGUMENT)
+            return errors.too_slow(self._server, self._timeout)
+        return errors.refusal(details, invalid=code == grpc.StatusCode.INVALID_ARGUMENT)
 
 
 class Rest:
@@ -115,7 +110,7 @@ class Rest:
         del outputs
         dtypes = self._dtypes(signature)
         try:
-            lists = {k: serving_json.to_json(k, np.asarray(inputs[k])) for k in sorted(inputs)}
+            lists = {k: json_arrays.to_json(k, np.asarray(inputs[k])) for k in sorted(inputs)}
         except ValueError as error:
             raise ServerError(str(error)) from error
         body = json.dumps({"signature_name": signature, "inputs": lists})
@@ -124,7 +119,7 @@ class Rest:
             found = answer["outputs"]
             if len(dtypes) == 1:  # an only output goes without its name
                 found = dict.fromkeys(dtypes, found)
-            return {k: serving_json.from_json(k, found[k], dtype) for k, dtype in dtypes.items()}
+            return {k: json_arrays.from_json(k, found[k], dtype) for k, dtype in dtypes.items()}
 
     def _dtypes(self, signature: str) -> dict[str, type]:
         """Returns the outputs of a signature and their dtypes, which JSON does not have."""
@@ -140,12 +135,12 @@ class Rest:
             )
         with _sensible(self._server):
             infos = self._known[signature]["outputs"]
-            return {name: serving_messages.DTYPES[info["dtype"]][1] for name, info in infos.items()}
+            return {name: messages.DTYPES[info["dtype"]][1] for name, info in infos.items()}
 
     def _fetch(self, ending: str, body: bytes | None = None) -> Any:
         version = "" if self._version is None else f"/versions/{self._version}"
         url = f"{self._model_url}{version}{ending}"
-        return serving_http.fetch(self._server, url, body, self._timeout)
+        return http_fetch.fetch(self._server, url, body, self._timeout)
 
 
 @contextlib.contextmanager

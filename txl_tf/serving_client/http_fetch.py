@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-import serving_errors
+from txl_tf.serving_client import errors
 
 _MOST_BYTES = 2**31  # of an answer, as over gRPC
 _CHUNK = 1 << 20
@@ -25,7 +25,7 @@ def fetch(server: str, url: str, body: bytes | None, timeout: float) -> Any:
       timeout: seconds for all of it, however often a byte comes.
 
     Raises:
-      serving_errors.ServerError: there is no answer in time, or a refusal, or no JSON.
+      errors.ServerError: there is no answer in time, or a refusal, or no JSON.
     """
     outcomes: queue.SimpleQueue[_Outcome] = queue.SimpleQueue()
 
@@ -40,14 +40,14 @@ def fetch(server: str, url: str, body: bytes | None, timeout: float) -> Any:
     try:
         content, error = outcomes.get(timeout=timeout)
     except queue.Empty:
-        raise serving_errors.too_slow(server, timeout) from None
+        raise errors.too_slow(server, timeout) from None
     if error is not None:
         raise error
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
         reason = f"no JSON, but {content[:40]!r}"
-        raise serving_errors.unreachable(server, reason) from error
+        raise errors.unreachable(server, reason) from error
 
 
 def _read(server: str, url: str, body: bytes | None, timeout: float) -> bytes:
@@ -56,15 +56,15 @@ def _read(server: str, url: str, body: bytes | None, timeout: float) -> bytes:
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             return _content(server, answer)
     except urllib.error.HTTPError as error:
-        raise serving_errors.refusal(_reason(error), invalid=error.code == 400) from error
+        raise errors.refusal(_reason(error), invalid=error.code == 400) from error
     except TimeoutError as error:
-        raise serving_errors.too_slow(server, timeout) from error
+        raise errors.too_slow(server, timeout) from error
     except urllib.error.URLError as error:
         if isinstance(error.reason, TimeoutError):
-            raise serving_errors.too_slow(server, timeout) from error
-        raise serving_errors.unreachable(server, error.reason) from error
+            raise errors.too_slow(server, timeout) from error
+        raise errors.unreachable(server, error.reason) from error
     except (http.client.HTTPException, OSError, UnicodeError) as error:
-        raise serving_errors.unreachable(server, error or type(error).__name__) from error
+        raise errors.unreachable(server, error or type(error).__name__) from error
 
 
 def _content(server: str, answer: http.client.HTTPResponse) -> bytes:
@@ -72,7 +72,7 @@ def _content(server: str, answer: http.client.HTTPResponse) -> bytes:
     while part := answer.read(_CHUNK):
         content += part
         if len(content) > _MOST_BYTES:
-            raise serving_errors.unreachable(server, f"more than {_MOST_BYTES} bytes")
+            raise errors.unreachable(server, f"more than {_MOST_BYTES} bytes")
     if answer.length:  # `read` with a size says nothing of it
         raise http.client.IncompleteRead(b"", answer.length)
     return bytes(content)

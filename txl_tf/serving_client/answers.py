@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from serving_transport import Arrays, Server, ServerError
+from txl_tf.serving_client.transport import Arrays, Server, ServerError
 
 _KINDS = {"f": "numbers", "i": "whole numbers", "O": "text"}
 # Outputs by signature: kind of the dtype, and axes; B is 1 here, N, T and V are 0 or more.

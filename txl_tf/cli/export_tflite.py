@@ -1,0 +1,145 @@
+r"""Converts a model for devices: a .tflite file, and beside it the folder with its vocabulary.
+
+    python scripts/export_tflite.py --model_dir=RUN --output=NAME.tflite --quantize=dynamic \
+        --data_dir=DATA --split=test
+
+Writes NAME.tflite (signatures step and score, of fixed shapes, TFLite's own operators alone) and
+NAME.assets (tokenizer, model.json). Text is read to compare the result with the model, and for
+--quantize=int8 to learn the ranges from: of --data_dir its train split, of --text the first half.
+With neither, Python's documentation serves, if the vocabulary covers it and nothing is to be learnt
+from it. See docs/edge.md. The last line of stdout is one JSON object.
+"""
+
+import dataclasses
+import json
+from typing import NoReturn
+
+from absl import app, flags, logging
+
+from txl_tf.cli import entry_point, model_flags
+from txl_tf.data import builtin_corpus, metadata, outputs, text
+from txl_tf.export.edge import agreement, calibration, quantization, tflite
+from txl_tf.model_dir import Loaded
+from txl_tf.progress import Progress
+
+_OUTPUT = flags.DEFINE_string("output", None, "The file to write, NAME.tflite.", required=True)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 1, "Rows of a call, fixed.", lower_bound=1)
+_QUANTIZE = flags.DEFINE_enum(
+    "quantize", "none", list(quantization.QUANTIZATIONS), "How numbers are stored."
+)
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.")
+_SPLIT = flags.DEFINE_string("split", "valid", "Which split to compare on.")
+_TEXT = flags.DEFINE_string("text", None, "A text file, in place of --data_dir.")
+_COMPARED = flags.DEFINE_integer(
+    "compared_tokens", 8192, "Most tokens that are compared.", lower_bound=1
+)
+model_flags.define({"segment_len": "eval.segment_len"})
+
+
+def main(argv: list[str]) -> None:
+    del argv  # entry_point refuses arguments that are no flags
+    model_flags.refuse("a device computes in float32", "precision")
+    model_flags.refuse("a device's state is keys and values", "state")
+    _check_text_flags()
+    outputs.checked("output", _OUTPUT.value, tflite.check_new, any_name=True)
+    entry_point.log_devices()
+    loaded = model_flags.load()
+    segment_len = model_flags.segment_len(loaded.config)
+    calibration, held_out = _samples(loaded, segment_len)
+    # The converter's output is held back, and so would be lines about its progress.
+    logging.info("converting: segment_len=%d quantize=%s", segment_len, _QUANTIZE.value)
+    with Progress("compare", "tokens") as progress:
+        report = tflite.export_tflite(
+            loaded.model,
+            loaded.tokenizer,
+            loaded.config,
+            _OUTPUT.value,
+            segment_len=segment_len,
+            batch_size=_BATCH_SIZE.value,
+            quantize=_QUANTIZE.value,
+            calibration=calibration,
+            held_out=held_out,
+            progress=lambda done, tokens: progress.reach(done, done / tokens),
+        )
+    logging.info("bytes=%d %s", report.bytes, report.path)
+    logging.info("ops: %s", ", ".join(f"{name} {n}" for name, n in report.ops.items()))
+    if report.agreement is not None:
+        _log(report.agreement)
+    print(json.dumps(report.to_dict() | {"step": loaded.step}))
+
+
+def _check_text_flags() -> None:
+    if _TEXT.value is not None and _DATA_DIR.value is not None:
+        raise app.UsageError("--text and --data_dir must not both be given")
+    if _DATA_DIR.value is None:
+        model_flags.refuse("it is a part of --data_dir", "split")
+        if _QUANTIZE.value == "int8" and _TEXT.value is None:
+            raise app.UsageError("--quantize=int8 needs text to learn from: --data_dir or --text")
+
+
+def _samples(loaded: Loaded, segment_len: int) -> tuple[calibration.Sample | None, ...]:
+    """Text to learn ranges from, and other text to compare on."""
+    tokenizer, compared = loaded.tokenizer, _COMPARED.value + 1
+    learnt = tflite.CALIBRATION_SEGMENTS * _BATCH_SIZE.value * segment_len + 1
+    if _TEXT.value is not None:
+        source = text.Source.from_path(_TEXT.value)
+        return _halves(
+            calibration.of_text(tokenizer, [source], learnt + compared), learnt, compared
+        )
+    if _DATA_DIR.value is None:
+        return None, _builtin(loaded, compared)
+    splits = metadata.Metadata.load(_DATA_DIR.value).splits
+    if "train" not in splits or _SPLIT.value == "train":
+        found = calibration.of_split(_DATA_DIR.value, _SPLIT.value, tokenizer, learnt + compared)
+        return _halves(found, learnt, compared)
+    held_out = calibration.of_split(_DATA_DIR.value, _SPLIT.value, tokenizer, compared)
+    return calibration.of_split(_DATA_DIR.value, "train", tokenizer, learnt), held_out
+
+
+def _halves(
+    found: calibration.Sample, learnt: int, compared: int
+) -> tuple[calibration.Sample, ...]:
+    middle = min(learnt, len(found.ids) // 2)
+    return found.part(0, middle), found.part(middle, middle + compared)
+
+
+def _builtin(loaded: Loaded, compared: int) -> calibration.Sample | None:
+    sources = builtin_corpus.sources()["valid"]
+    try:
+        found = calibration.of_text(loaded.tokenizer, sources, compared)
+    except ValueError:  # a symbol is unknown, and the tokenizer takes that for an error
+        found = None
+    if found is None or not found.size.is_mostly_known:
+        logging.warning("nothing is compared: the vocabulary wants --data_dir or --text")
+        return None
+    return dataclasses.replace(found, name="documentation of Python")
+
+
+def _log(found: agreement.Agreement) -> None:
+    logging.info(
+        "top1_agreement=%.4f contexts=%d largest_difference=%.2g on %s",
+        found.top1_agreement,
+        found.contexts,
+        found.largest_difference,
+        found.text,
+    )
+    logging.info(
+        "nats_per_token=%.4f float_nats_per_token=%.4f change=%+.3f%%",
+        found.nats_per_token,
+        found.float_nats_per_token,
+        100 * (found.nats_per_token / found.float_nats_per_token - 1),
+    )
+    if found.bits_unavailable is None:
+        logging.info(
+            "bits_per_character=%.4f float_bits_per_character=%.4f",
+            found.bits_per_character,
+            found.float_bits_per_character,
+        )
+
+
+def run() -> NoReturn:
+    entry_point.run(main)
+
+
+if __name__ == "__main__":
+    run()

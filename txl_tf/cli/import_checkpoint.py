@@ -1,0 +1,127 @@
+r"""Makes a model_dir of another implementation's checkpoint.
+
+    python scripts/import_checkpoint.py --format=tf1 --checkpoint=DIR/model.ckpt-0 \
+        --preset=wt103_large --vocab=DIR/cache.pkl --model_dir=RUN
+    python scripts/import_checkpoint.py --format=huggingface --checkpoint=FOLDER --model_dir=RUN
+
+The shapes of the tensors tell almost everything; what they do not (mem_len, clamp_len and the like)
+comes from --config, --preset or flags, and what contradicts them is refused. Nothing is written
+unless every tensor fits. The last line of stdout is one JSON object.
+"""
+
+import dataclasses
+import json
+import os
+from typing import Any, NoReturn
+
+from absl import app, flags, logging
+
+from txl_tf.cli import config_flags, entry_point
+from txl_tf.configs import presets
+from txl_tf.conversion import formats, hparams, import_checkpoint, vocabularies
+from txl_tf.data import files
+from txl_tf.progress import Progress
+
+_FORMAT = flags.DEFINE_enum(
+    "format", None, list(formats.FORMATS), "Whose checkpoint it is.", required=True
+)
+_CHECKPOINT = flags.DEFINE_string(
+    "checkpoint", None, "Its file, prefix (tf1) or folder (tf1, huggingface).", required=True
+)
+_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder to write; new.", required=True)
+_CONFIG = flags.DEFINE_string(
+    "config",
+    None,
+    "JSON with flags of the original (n_layer, mem_len, ...), alone or under hparams; unset is the "
+    "config.json beside the checkpoint, if there is one.",
+)
+_PRESET = config_flags.define_preset(None)
+_VOCAB = flags.DEFINE_string(
+    "vocab", None, "The vocabulary; unset: the model reads token ids written as numbers."
+)
+_VOCAB_KIND = flags.DEFINE_enum(
+    "vocab_kind", None, list(vocabularies.KINDS), "Of --vocab, where the file does not tell."
+)
+_LENGTHS = {
+    "mem_len": flags.DEFINE_integer("mem_len", None, "Memory slots.", lower_bound=0),
+    "clamp_len": flags.DEFINE_integer("clamp_len", None, "Largest distance told apart; -1: off."),
+    "same_length": flags.DEFINE_bool("same_length", None, "Every token sees as many keys."),
+    "n_head": flags.DEFINE_integer(
+        "num_heads", None, "Attention heads, where the tensors do not tell.", lower_bound=1
+    ),
+}
+_VERIFY_IO = flags.DEFINE_string(
+    "verify_io", None, "An .npz file of segments and outputs that the model must reproduce."
+)
+_TOLERANCE = flags.DEFINE_float("tolerance", 3e-5, "Largest difference from --verify_io.")
+config_flags.define_shorthands({})
+
+
+def main(argv: list[str]) -> None:
+    del argv  # entry_point refuses arguments that are no flags
+    given, told_by = _given()
+    tokenizer = _tokenizer()
+    with Progress("import"):
+        imported = import_checkpoint.import_checkpoint(
+            _FORMAT.value,
+            _CHECKPOINT.value,
+            _MODEL_DIR.value,
+            given=given,
+            base=presets.preset(_PRESET.value) if _PRESET.value else None,
+            adjust=config_flags.resolve,
+            tokenizer=tokenizer,
+            verify_io=_VERIFY_IO.value,
+            tolerance=_TOLERANCE.value,
+        )
+    logging.info("check forward pass: %.4f nats a token", imported.nats)
+    if tokenizer is None:
+        logging.warning("without --vocab the model reads token ids written as numbers: 17 4 9")
+    if imported.told:
+        told_by.insert(1, f"{', '.join(imported.told)} in the checkpoint")
+    result = {"model_dir": _MODEL_DIR.value, "format": _FORMAT.value, "config_source": told_by}
+    numbers = dataclasses.asdict(imported)
+    del numbers["told"]
+    print(json.dumps(result | numbers))
+
+
+def _given() -> tuple[dict[str, Any], list[str]]:
+    """What is said beyond the shapes, and who says it; later ones win."""
+    found: dict[str, Any] = {}
+    told_by = ["shapes"]
+    path = None if _CONFIG.value else _beside(_CHECKPOINT.value)
+    if path:
+        found |= hparams.read(path)
+        told_by.append(path)
+    if _PRESET.value:
+        preset = hparams.of(presets.preset(_PRESET.value).model)
+        del preset["n_token"], preset["layer_norm_epsilon"]  # of the data, and of the format
+        found |= preset
+        told_by.append(f"preset {_PRESET.value}")
+    if _CONFIG.value:
+        found |= hparams.read(_CONFIG.value)
+        told_by.append(_CONFIG.value)
+    by_flag = {name: flag.value for name, flag in _LENGTHS.items() if flag.value is not None}
+    told_by += [f"--{_LENGTHS[name].name}" for name in by_flag]
+    return found | by_flag, told_by
+
+
+def _beside(checkpoint: str) -> str | None:
+    folder = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint)
+    path = os.path.join(folder, "config.json")
+    return path if files.exists(path) else None
+
+
+def _tokenizer() -> Any:
+    if _VOCAB.value is None:
+        if _VOCAB_KIND.value is not None:
+            raise app.UsageError("--vocab_kind must be left out without --vocab")
+        return None
+    return vocabularies.read(_VOCAB.value, _VOCAB_KIND.value)
+
+
+def run() -> NoReturn:
+    entry_point.run(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,133 @@
+"""Trains a Transformer-XL on data that prepare_data wrote; run again, it goes on where it was.
+
+    python scripts/train.py --data_dir=DATA --model_dir=RUN --preset=tiny --train_steps=1000
+
+A new run is the preset with the changes given by flags. In a model_dir that holds a run, its
+config is the start instead (or --preset, if given); what makes it another run is refused, and other
+data unless --new_data is given. The last line of stdout is one JSON object. Exit code 75: stopped
+by a signal or a preemption notice, saved, to be run again.
+
+Fine-tuning, on text whose new symbols come after those that the model knows:
+
+    python scripts/prepare_data.py --extend_vocab=MODEL --train=TEXT --output_dir=DATA
+    python scripts/train.py --data_dir=DATA --init_from=MODEL --model_dir=RUN --train_steps=1000
+"""
+
+import dataclasses
+import json
+from typing import NoReturn
+
+import keras
+from absl import app, flags
+
+from txl_tf import model_dir as model_dirs
+from txl_tf.cli import config_flags, entry_point
+from txl_tf.configs import presets
+from txl_tf.configs.run import Config
+from txl_tf.data.metadata import Metadata
+from txl_tf.inference.metrics import plain
+from txl_tf.training import interruption, loop, profiler
+from txl_tf.training.distribution import STRATEGIES, make_distribution
+
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
+_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
+_INIT_FROM = flags.DEFINE_string(
+    "init_from",
+    None,
+    "Another model_dir: a new run starts from its weights, with a new optimizer, and from its "
+    "config unless --preset is given. The data's vocabulary is that model's, or that with more "
+    "symbols at its end.",
+)
+_NEW_DATA = flags.DEFINE_bool(
+    "new_data",
+    False,
+    "Goes on with another text than the run was begun with, or with other settings of validation: "
+    "the position in the text and the memory, or the best validation, start anew.",
+)
+_STRATEGY = flags.DEFINE_enum(
+    "strategy",
+    "auto",
+    list(STRATEGIES),
+    "How a step's rows spread: one_device; mirrored, over all GPUs of this machine; multi_worker, "
+    "over the machines of TF_CONFIG; tpu. auto takes the last of these that there is.",
+)
+_TPU = flags.DEFINE_string("tpu", None, "A TPU: local, its name, or grpc://ADDRESS.")
+_PROFILE_STEPS = flags.DEFINE_string(
+    "profile_steps",
+    None,
+    "FIRST,LAST: the steps to trace for TensorBoard's profiler, in model_dir/tensorboard.",
+)
+_PREEMPTION_NOTICE = flags.DEFINE_enum(
+    "preemption_notice",
+    "none",
+    list(interruption.NOTICES),
+    "Whom to ask, every few seconds, whether this machine will be taken away, so that the run "
+    "saves and stops: gce, the metadata server of a Google Compute Engine or TPU VM.",
+)
+_PRESET = config_flags.define_preset(None)
+config_flags.define_shorthands(
+    {
+        "batch_size": "train.batch_size",
+        "segment_len": "train.segment_len",
+        "train_steps": "train.train_steps",
+        "learning_rate": "train.learning_rate",
+        "precision": "train.precision",
+        "jit": "train.jit",
+        "seed": "train.seed",
+        "reset_memory_at_documents": "data.reset_memory_at_documents",
+    }
+)
+
+_TO_BE_RUN_AGAIN = 75  # EX_TEMPFAIL
+
+
+def main(argv: list[str]) -> int:
+    del argv  # entry_point refuses arguments that are no flags
+    profile_steps = _profile_steps()
+    distribution = make_distribution(_STRATEGY.value, _TPU.value)  # soon: workers have to meet
+    entry_point.log_devices()
+    config = _config()
+    keras.utils.set_random_seed(config.train.seed)
+    result = loop.train(
+        config,
+        data_dir=_DATA_DIR.value,
+        model_dir=_MODEL_DIR.value,
+        distribution=distribution,
+        init_from=_INIT_FROM.value,
+        new_data=_NEW_DATA.value,
+        profile_steps=profile_steps,
+        preemption_notice=_PREEMPTION_NOTICE.value,
+    )
+    valid = result.valid.to_dict() if result.valid else None
+    told = dataclasses.asdict(result) | {"valid": valid, "model_dir": _MODEL_DIR.value}
+    print(json.dumps(plain(told)))
+    return 0 if result.stopped_by in (None, loop.EARLY_STOP) else _TO_BE_RUN_AGAIN
+
+
+def _profile_steps() -> tuple[int, int] | None:
+    try:
+        return None if _PROFILE_STEPS.value is None else profiler.parse(_PROFILE_STEPS.value)
+    except ValueError as error:
+        raise app.UsageError(str(error)) from error
+
+
+def _config() -> Config:
+    """The config to start from, with the data's vocabulary and the changes by flags."""
+    vocab_size = Metadata.load(_DATA_DIR.value).vocab_size
+    if _PRESET.value is not None:
+        base = presets.preset(_PRESET.value)
+    elif model_dirs.exists(_MODEL_DIR.value):
+        return config_flags.resolve(model_dirs.read_config(_MODEL_DIR.value))
+    elif _INIT_FROM.value is not None:
+        base = model_dirs.read_config(_INIT_FROM.value)
+    else:
+        base = presets.preset("tiny")
+    return config_flags.resolve(base, {"model.vocab_size": vocab_size})
+
+
+def run() -> NoReturn:
+    entry_point.run(main)
+
+
+if __name__ == "__main__":
+    run()

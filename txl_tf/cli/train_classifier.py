@@ -1,0 +1,173 @@
+r"""Trains a classifier of long texts, evaluates it, and gives new texts their labels.
+
+    python scripts/train_classifier.py --train=TRAIN --valid=VALID --test=TEST --model_dir=MODEL
+    python scripts/train_classifier.py --test=TEST --model_dir=MODEL
+    python scripts/train_classifier.py --predict=TEXTS --model_dir=MODEL
+
+TRAIN, VALID and TEST are files with a line label<TAB>text for each text, in which a newline, a tab,
+a carriage return and a backslash of the text are written \n, \t, \r and \\; or folders with a
+folder for each label, in which each file is a text. The labels are those of TRAIN. The classifier
+with the best validation is kept. For each of VALID and TEST, or else for TRAIN, one JSON object
+goes to stdout, TEST's last: {split, texts, accuracy, macro_f1, nats, labels, step, model_dir}, and
+but for VALID's the seconds it took.
+
+TEXTS is a file with a text a line, escaped likewise, - for standard input, or a folder of files; a
+line with a tab, as one with a label has, is refused.
+One JSON object a text goes to stdout: {text, label, probabilities}, text being its line or path.
+"""
+
+import dataclasses
+import json
+import sys
+import time
+from typing import NoReturn
+
+import keras
+from absl import app, flags
+
+from txl_tf.classification import batches, training
+from txl_tf.classification import config as configs
+from txl_tf.classification.classifier import Classifier
+from txl_tf.cli import config_flags, entry_point
+from txl_tf.data import labelled_text, outputs, text
+from txl_tf.models.backbones import BACKBONES
+from txl_tf.progress import Progress
+
+_TRAIN = flags.DEFINE_string("train", None, "Labelled texts for training: a file or a folder.")
+_VALID = flags.DEFINE_string("valid", None, "Labelled texts that decide which weights are best.")
+_TEST = flags.DEFINE_string("test", None, "Labelled texts to evaluate the best on.")
+_PREDICT = flags.DEFINE_string("predict", None, "Texts to label: a file, a folder, or -.")
+_MODEL_DIR = flags.DEFINE_string(
+    "model_dir", None, "Folder of the classifier; new or empty with --train.", required=True
+)
+_BACKBONE = flags.DEFINE_enum(
+    "backbone",
+    "encoder",
+    list(BACKBONES),
+    "What reads the texts: an encoder, whose tokens see both sides, at once; or a causal "
+    "Transformer-XL, segment by segment with a memory.",
+)
+_SHORTHANDS = {
+    "tokenizer": "text.tokenizer",
+    "max_tokens": "text.max_tokens",
+    "keep": "text.keep",
+    "pooling": "text.pooling",
+    "global_tokens": "text.global_tokens",
+    "batch_size": "train.batch_size",
+    "segment_len": "train.segment_len",
+    "train_steps": "train.train_steps",
+    "warmup_steps": "train.warmup_steps",
+    "learning_rate": "train.learning_rate",
+    "eval_every": "train.eval_every",
+    "precision": "train.precision",
+    "jit": "train.jit",
+    "seed": "train.seed",
+}
+_HELPS = {  # of fields that train.py reads in another way
+    "batch_size": "Texts of one optimizer step.",
+    "segment_len": "Tokens that a causal backbone reads at once.",
+    "precision": "float32 or bfloat16, in which weights, norms, scores and loss stay float32.",
+    "jit": "Whether the step is compiled by XLA; none is where there is a GPU or a TPU.",
+    "seed": "Of the initial weights, of dropout and of the order of texts.",
+}
+config_flags.define_shorthands(_SHORTHANDS, configs.ClassifierConfig, _HELPS)
+
+
+def main(argv: list[str]) -> None:
+    del argv  # entry_point refuses arguments that are no flags
+    if _PREDICT.value is None and _TRAIN.value is None and _TEST.value is None:
+        raise app.UsageError("--train, --test or --predict is required")
+    if _PREDICT.value is not None:
+        _refuse("--predict only reads", "train", "valid", "test")
+    if _TRAIN.value is None:
+        _refuse("there is no --train", "valid", "backbone", "set", *_SHORTHANDS)
+    entry_point.log_devices()
+    if _PREDICT.value is not None:
+        _predict(_PREDICT.value)
+    elif _TRAIN.value is not None:
+        _train(_TRAIN.value)
+    else:
+        classifier = Classifier.load(_MODEL_DIR.value)
+        _evaluate(classifier, "test", _read(_held_out()["test"], classifier.config.labels))
+
+
+def _refuse(because: str, *names: str) -> None:
+    for name in names:
+        if flags.FLAGS[name].present:
+            raise app.UsageError(f"--{name} must be left out, {because}")
+
+
+def _train(path: str) -> None:
+    folder = outputs.checked("model_dir", _MODEL_DIR.value)
+    if _BACKBONE.value == "encoder":
+        _refuse("an encoder reads a text at once", "segment_len")
+    config_flags.resolve(configs.start(_BACKBONE.value))  # mistakes in flags come first
+    texts = labelled_text.read(path)
+    labels = labelled_text.labels_of(texts, path)
+    others = {name: _read(path, labels) for name, path in _held_out().items()}
+    start = dataclasses.replace(configs.start(_BACKBONE.value), labels=labels)
+    tokenizer = batches.make_tokenizer(config_flags.resolve(start).text, texts)
+    config = config_flags.resolve(start, {"model.vocab_size": tokenizer.vocab_size})
+    if config.model.vocab_size < tokenizer.vocab_size:
+        raise ValueError(
+            f"model.vocab_size must be at least the {tokenizer.vocab_size} of the texts, "
+            f"got {config.model.vocab_size}"
+        )
+    keras.utils.set_random_seed(config.train.seed)
+    classifier = Classifier(config, tokenizer)
+    best = training.train(classifier, texts, others.get("valid"), folder)
+    if best is not None:
+        _print("valid", classifier, best.to_dict())
+    if "test" in others or best is None:
+        split = "test" if "test" in others else "train"
+        _evaluate(classifier, split, others.get("test", texts))
+
+
+def _held_out() -> dict[str, str]:
+    """Split -> path."""
+    given = {"valid": _VALID.value, "test": _TEST.value}
+    return {split: path for split, path in given.items() if path is not None}
+
+
+def _read(path: str, labels: tuple[str, ...]) -> list[labelled_text.Text]:
+    texts = labelled_text.read(path)
+    labelled_text.check_labels(texts, labels)
+    return texts
+
+
+def _evaluate(classifier: Classifier, split: str, texts: list[labelled_text.Text]) -> None:
+    start = time.monotonic()
+    encoded = classifier.encode(texts)
+    if split != "train":  # of these, training has told
+        classifier.warn_of_cut(encoded.cut, len(texts), split)
+    scores = classifier.evaluate(encoded)
+    seconds = round(time.monotonic() - start, 1)
+    _print(split, classifier, scores.to_dict() | {"seconds": seconds})
+
+
+def _print(split: str, classifier: Classifier, scores: dict[str, object]) -> None:
+    told = {"labels": len(classifier.config.labels), "step": classifier.step}
+    print(json.dumps({"split": split} | scores | told | {"model_dir": _MODEL_DIR.value}))
+
+
+def _predict(path: str) -> None:
+    classifier = Classifier.load(_MODEL_DIR.value)
+    if path == "-":
+        source = text.Source("standard input", 0, lambda: sys.stdin.buffer)
+        texts = labelled_text.of_lines(source)
+    else:
+        texts = labelled_text.read_unlabelled(path)
+    with Progress("predict", "texts") as progress:
+        for count, (found, probabilities) in enumerate(classifier.predict(texts), 1):
+            label = max(probabilities, key=probabilities.__getitem__)
+            told = {"text": found.name, "label": label, "probabilities": probabilities}
+            print(json.dumps(told, ensure_ascii=False))
+            progress.reach(count)
+
+
+def run() -> NoReturn:
+    entry_point.run(main)
+
+
+if __name__ == "__main__":
+    run()
