@@ -56,7 +56,7 @@ def largest(found, expected):
 
 
 # Of losses, norms, memory and, as steps are smooth, of weights.
-ATOL = rounding.of_gradients(helpers.tiny_config(mem_len=8), replicas.ROWS * replicas.TOKENS)
+ATOL = rounding.of_gradients(helpers.tiny_config(**replicas.SIZES), replicas.ROWS * replicas.TOKENS)
 
 
 @pytest.mark.slow

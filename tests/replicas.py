@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 ROWS, TOKENS, STEPS = 8, 4, 20
+SIZES = dict(num_layers=1, mem_len=8)  # of the model
 
 
 def batches():
@@ -43,7 +44,7 @@ def run(distribution, at_once=1, **changes):
 
     settings = dict(batch_size=ROWS, segment_len=TOKENS, train_steps=STEPS, **SMOOTH)
     settings |= dict(clip_norm=0.01, accumulate_steps=2, jit=False)
-    config = Config(model=helpers.tiny_config(mem_len=8, **changes), train=TrainConfig(**settings))
+    config = Config(model=helpers.tiny_config(**SIZES, **changes), train=TrainConfig(**settings))
     keras.utils.set_random_seed(1)
     with distribution.strategy.scope():
         model = helpers.loud(TransformerXL(config.model))
@@ -92,7 +93,7 @@ def train(distribution, data_dir, model_dir, steps):
     settings |= dict(train_steps=int(steps), checkpoint_every=4, eval_every=4, jit=False)
     settings |= dict(min_lr_ratio=1.0)  # else the rate would follow from the number of steps
     config = Config(
-        model=helpers.tiny_config(mem_len=8, dropout=0.1),
+        model=helpers.tiny_config(**SIZES, dropout=0.1),
         train=TrainConfig(**settings),
         eval=EvalConfig(batch_size=3),
     )
