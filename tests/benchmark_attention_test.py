@@ -1,4 +1,4 @@
-"""Tests of scripts/benchmark_attention.py: its arithmetic, what it compares, what it refuses."""
+"""Tests of benchmarks.suites.attention: its arithmetic, what it compares, what it refuses."""
 
 from unittest import mock
 
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
 
-import benchmark_attention
 import rounding
 import trained
-from benchmark_attention import Core, Point
-from benchmark_options import Options
+from benchmarks.options import Options
+from benchmarks.suites import attention
+from benchmarks.suites.attention import Core, Point
 
-KINDS = tuple(benchmark_attention._KINDS)
+KINDS = tuple(attention._KINDS)
 
 
 class GrowthTest(parameterized.TestCase):
@@ -20,11 +20,11 @@ class GrowthTest(parameterized.TestCase):
     def test_is_the_exponent(self, power):
         lengths = (512, 1024, 2048, 4096, 8192)
         rows = [dict(length=n, ms=3.0 * n**power if n >= 2048 else 77.0) for n in lengths]
-        self.assertAlmostEqual(benchmark_attention._growth(rows), power)
+        self.assertAlmostEqual(attention._growth(rows), power)
 
     def test_one_length_has_none(self):
         rows = [dict(length=2048, ms=1.0), dict(length=4096, ms=None)]
-        self.assertIsNone(benchmark_attention._growth(rows))
+        self.assertIsNone(attention._growth(rows))
 
 
 class CoreTest(parameterized.TestCase):
@@ -37,19 +37,19 @@ class CoreTest(parameterized.TestCase):
     def test_other_numbers_are_not_timed(self):
         for kind in ("local", "longformer"):
             spec = f"{kind}(window=127)"
-            wrong = benchmark_attention._KINDS[kind]._replace(spec=spec)
+            wrong = attention._KINDS[kind]._replace(spec=spec)
             with (
                 self.subTest(kind),
-                mock.patch.dict(benchmark_attention._KINDS, {kind: wrong}),
+                mock.patch.dict(attention._KINDS, {kind: wrong}),
                 self.assertRaisesRegex(ValueError, f"values of {kind} must be within"),
             ):
-                benchmark_attention._check(512)
-        benchmark_attention._check(512)
+                attention._check(512)
+        attention._check(512)
 
     def test_dense_attention_that_would_not_fit_is_left_out(self):
         for kind, is_dense in (("dense", True), ("dense, both ways", True), ("bigbird", False)):
-            self.assertTrue(benchmark_attention._fits(kind, 1024))
-            self.assertEqual(benchmark_attention._fits(kind, 2**22), not is_dense)
+            self.assertTrue(attention._fits(kind, 1024))
+            self.assertEqual(attention._fits(kind, 2**22), not is_dense)
 
 
 @pytest.mark.slow
@@ -58,8 +58,8 @@ class ProgramTest(absltest.TestCase):
         def fits(kind, length):
             return length < 4096 or not kind.startswith("dense")
 
-        with mock.patch.object(benchmark_attention, "_fits", fits):
-            rows = benchmark_attention.measure(Options(repeats=1), [512, 2048, 4096])
+        with mock.patch.object(attention, "_fits", fits):
+            rows = attention.measure(Options(repeats=1), [512, 2048, 4096])
         self.assertEqual([row["kind"] for row in rows], list(KINDS) * 3)
         for row in rows:
             self.assertEqual(row.keys(), rows[0].keys())

@@ -1,4 +1,4 @@
-"""Tests of scripts/benchmark_data.py: its texts, what it refuses, what it tells."""
+"""Tests of benchmarks.suites.data: its texts, what it refuses, what it tells."""
 
 import os
 import pathlib
@@ -10,29 +10,28 @@ import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
 
-import benchmark_data
-import benchmark_reading
-import child
 import helpers
 import parity_test
 import trained
 from benchmark_test import SMALL
+from benchmarks.suites import data, data_reading
+from benchmarks.workers import json_worker
 from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.data import prepare, recipe, text, tokenizers
 
 
 class TextTest(absltest.TestCase):
     def test_corpus(self):
-        found = benchmark_data.corpus(2_000_000)
+        found = data.corpus(2_000_000)
         self.assertBetween(len(found), 2_000_000, 2_001_000)
         self.assertTrue(found.isascii() and found.endswith("\n"))
         period = found.index(found[:200], 1)
         self.assertEqual(found[period:], found[: len(found) - period])
-        self.assertEqual(benchmark_data.corpus(1), found[: found.index("\n") + 1])
+        self.assertEqual(data.corpus(1), found[: found.index("\n") + 1])
 
     def test_words_alone(self):
         content = "A  class's x1_y,\n\n  ---\nthe end."
-        self.assertEqual(benchmark_data.words_alone(content), "A class s x y\nthe end\n")
+        self.assertEqual(data.words_alone(content), "A class s x y\nthe end\n")
 
 
 class CheckTest(parameterized.TestCase):
@@ -43,45 +42,45 @@ class CheckTest(parameterized.TestCase):
         return folder
 
     def test_all_ids_are_read(self):
-        content = benchmark_data.corpus(5000)
-        found = benchmark_data.ids_of(self.prepare(content))
+        content = data.corpus(5000)
+        found = data.ids_of(self.prepare(content))
         self.assertEqual(found.astype("uint8").tobytes(), content.encode())
 
     @parameterized.parameters("byte", "char", "word")
     def test_other_text(self, tokenizer):
-        content = benchmark_data.corpus(30_000)
+        content = data.corpus(30_000)
         folder = self.prepare(content, tokenizer)
-        benchmark_data.check_beginning(folder, content)
+        data.check_beginning(folder, content)
         other = content.replace("class", "lass c")
         with self.assertRaisesRegex(ValueError, "^ids must be those of the text, which those in "):
-            benchmark_data.check_beginning(folder, other)
+            data.check_beginning(folder, other)
 
     def test_other_data(self):
-        content = benchmark_data.corpus(5000)
+        content = data.corpus(5000)
         folder, same = self.prepare(content), self.prepare(content)
-        benchmark_data.check_same(folder, same)
+        data.check_same(folder, same)
         for other, message in (
             (content + "\n", "^data must be that of one worker, which .* is not$"),
             (content.swapcase(), "must be th"),
         ):
             with self.assertRaisesRegex(ValueError, message):
-                benchmark_data.check_same(folder, self.prepare(other))
+                data.check_same(folder, self.prepare(other))
 
     def test_other_ids(self):
         ids = np.arange(5)
-        benchmark_data.check_equal(ids, ids)
+        data.check_equal(ids, ids)
         with self.assertRaisesRegex(ValueError, "must be the peer's, got 5 and 4 that are not all"):
-            benchmark_data.check_equal(ids, ids[:-1])
+            data.check_equal(ids, ids[:-1])
 
     def test_rows_of_another_text(self):
-        content = benchmark_data.corpus(5000)
+        content = data.corpus(5000)
         config = Config(
             model=helpers.tiny_config(), train=TrainConfig(batch_size=2, segment_len=16)
         )
-        reader = benchmark_reading.reader_of(config, self.prepare(content))
-        benchmark_reading.check_rows(reader, content)
+        reader = data_reading.reader_of(config, self.prepare(content))
+        data_reading.check_rows(reader, content)
         with self.assertRaisesRegex(ValueError, "^row 0 must read the text from its beginning"):
-            benchmark_reading.check_rows(reader, content[1:])
+            data_reading.check_rows(reader, content[1:])
 
 
 class RunProgramTest(absltest.TestCase):
@@ -101,8 +100,8 @@ class RunProgramTest(absltest.TestCase):
 
         train = TrainConfig(batch_size=2, segment_len=16)
         config = Config(model=helpers.tiny_config(vocab_size=256), train=train)
-        with mock.patch.object(benchmark_reading.subprocess, "run", run):
-            return benchmark_reading.run_program(config, folder)
+        with mock.patch.object(data_reading.subprocess, "run", run):
+            return data_reading.run_program(config, folder)
 
     def test_seconds_of_a_step_without_the_first(self):
         lines = (
@@ -147,10 +146,10 @@ class ProgramTest(absltest.TestCase):
 
     def test_words_of_the_peer(self):
         python = str(parity_test.python())
-        script = str(helpers.ROOT / "scripts" / "benchmark_peer_words.py")
+        script = str(helpers.ROOT / "scripts" / "hf_words.py")
         folder = helpers.temp_dir(self)
         (folder / "text").write_text("one word\n")
-        with child.Child([python, script], is_foreign=True) as other:
+        with json_worker.Child([python, script], is_foreign=True) as other:
             try:
                 other.ask(text_path=str(folder / "text"), ids_path=str(folder / "ids.npy"))
             except ValueError as error:

@@ -1,4 +1,4 @@
-"""Tests of scripts/benchmark_growth.py: what is varied, what is checked, what is told."""
+"""Tests of benchmarks.suites.growth: what is varied, what is checked, what is told."""
 
 import dataclasses
 from unittest import mock
@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
 
-import benchmark_growth
 import helpers
-import timing
 import trained
-from benchmark_growth import Point
-from benchmark_options import Options
 from benchmark_test import SMALL
+from benchmarks import timing
+from benchmarks.options import Options
+from benchmarks.suites import growth
+from benchmarks.suites.growth import Point
 from txl_tf.configs.run import Config, EvalConfig, TrainConfig
 
 CONFIG = Config(
@@ -25,7 +25,7 @@ CONFIG = Config(
 
 class PointsTest(absltest.TestCase):
     def test_one_length_at_a_time(self):
-        points = benchmark_growth.points(CONFIG)
+        points = growth.points(CONFIG)
         self.assertLen(set(points), 2 * 7 + 2)
         for work, base in (("eval", (3, 8, 10)), ("train", (4, 8, 6))):
             for name, *lengths, _ in (p[1:] for p in points if p.work == work):
@@ -40,7 +40,7 @@ class PointsTest(absltest.TestCase):
                 self.assertEqual(found, expected)
 
     def test_a_text_four_times_as_long(self):
-        short, long = (p for p in benchmark_growth.points(CONFIG) if p.varied == "segments")
+        short, long = (p for p in growth.points(CONFIG) if p.varied == "segments")
         self.assertEqual(long, short._replace(segments=4 * short.segments))
 
 
@@ -48,7 +48,7 @@ class WorkTest(parameterized.TestCase):
     @parameterized.parameters("eval", "train")
     def test_other_numbers_are_refused(self, work):
         point = Point(work, "none", 2, 3, 4)
-        made = benchmark_growth._WORKS[work](CONFIG, point)
+        made = growth._WORKS[work](CONFIG, point)
         made.check()
         wrong = mock.patch.object(type(made), "__call__", lambda self: np.float32(0.5))
         with wrong, self.assertRaisesRegex(ValueError, "^nats of .* must be within 0.0001 of"):
@@ -56,27 +56,27 @@ class WorkTest(parameterized.TestCase):
 
     def test_dropout_leaves_a_number_to_check(self):
         config = dataclasses.replace(CONFIG, model=helpers.tiny_config(dropout=0.5))
-        made = benchmark_growth.Training(config, Point("train", "none", 2, 3, 4))
+        made = growth.Training(config, Point("train", "none", 2, 3, 4))
         made.check()
         wrong = mock.patch.object(type(made), "__call__", lambda self: np.float32(np.nan))
         with wrong, self.assertRaisesRegex(ValueError, "difference of nan"):
             made.check()
 
     def test_precision(self):
-        self.assertEqual(benchmark_growth.policy("bfloat16"), "mixed_bfloat16")
+        self.assertEqual(growth.policy("bfloat16"), "mixed_bfloat16")
         message = "precision must be one of float32, bfloat16, got 'float16'"
         with self.assertRaisesRegex(ValueError, message):
-            benchmark_growth.policy("float16")
+            growth.policy("float16")
 
     def test_rows(self):
         points = [Point("train", "none", 2, 3, 4), Point("eval", "mem_len", 2, 5, 4)]
         peaks = mock.Mock(side_effect=[100e6, 130e6, 170e6])  # at rest, eval, train
         times = mock.Mock(side_effect=lambda x, _: dict.fromkeys(x, timing.Timing(0.3, 0.2, 0.6)))
         with (
-            mock.patch.object(benchmark_growth, "peak", peaks),
+            mock.patch.object(growth, "peak", peaks),
             mock.patch.object(timing, "race", times),
         ):
-            rows = benchmark_growth.measure(CONFIG, Options(), points)
+            rows = growth.measure(CONFIG, Options(), points)
         self.assertEqual([row["work"] for row in rows], ["eval", "train"])
         self.assertEqual([row["own_mb"] for row in rows], [30, 70])
         for row, tokens in zip(rows, (10, 6), strict=True):

@@ -1,4 +1,4 @@
-"""Tests of scripts/benchmark_speedup.py: its arithmetic, what it reads, what it refuses."""
+"""Tests of benchmarks.suites.speedup: its arithmetic, what it reads, what it refuses."""
 
 from unittest import mock
 
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
 
-import benchmark_speedup
-import contest
 import helpers
 import rounding
 import trained
-from benchmark_options import Options
 from benchmark_test import SMALL
+from benchmarks import comparison
+from benchmarks.options import Options
+from benchmarks.suites import speedup
 from txl_tf.configs import presets
 from txl_tf.configs.run import Config
 from txl_tf.models.transformer_xl import TransformerXL
@@ -21,7 +21,7 @@ from txl_tf.models.transformer_xl import TransformerXL
 class FlopsTest(parameterized.TestCase):
     @parameterized.parameters((800, 723), (1800, 1660), (2800, 2617), (3800, 3586))
     def test_published_size(self, attention_len, expected):
-        counted = benchmark_speedup.flops(presets.preset("enwik8_base").model, attention_len)
+        counted = speedup.flops(presets.preset("enwik8_base").model, attention_len)
         np.testing.assert_allclose(counted["vanilla"] / counted["ours"], expected, rtol=0.005)
 
     def test_closed_form(self):
@@ -30,7 +30,7 @@ class FlopsTest(parameterized.TestCase):
         for attention_len, distances in ((7, 7), (821, 821), (900, 821)):
             seen = 3 * (layer + 2 * attention_len * 10 + 2 * attention_len * 10)
             expected = dict(vanilla=attention_len * seen, ours=seen + 3 * 2 * distances * 10)
-            self.assertEqual(benchmark_speedup.flops(config, attention_len), expected)
+            self.assertEqual(speedup.flops(config, attention_len), expected)
 
 
 class ContendersTest(parameterized.TestCase):
@@ -40,9 +40,9 @@ class ContendersTest(parameterized.TestCase):
 
     @parameterized.product(jit=(False, True), skips=(False, True))
     def test_a_window_is_read_after_the_other(self, jit, skips):
-        config = benchmark_speedup.vanilla_config(self.config.model)
+        config = speedup.vanilla_config(self.config.model)
         model, text = helpers.loud(TransformerXL(config)), helpers.draw_ids(9)
-        sliding = benchmark_speedup.SlidingWindow(model, text, 6, jit, skips)
+        sliding = speedup.SlidingWindow(model, text, 6, jit, skips)
         for start in (0, 1, 2, 0):
             scores, _ = model(text[np.newaxis, start : start + 6])
             atol = rounding.of_scores(config)
@@ -52,7 +52,7 @@ class ContendersTest(parameterized.TestCase):
     def test_segments_are_one_pass(self, jit):
         config = helpers.tiny_config(mem_len=6, attention_span=6)
         model, text = helpers.loud(TransformerXL(config)), helpers.draw_ids(15)
-        reading = benchmark_speedup.Segments(model, text, 4, jit)
+        reading = speedup.Segments(model, text, 4, jit)
         self.assertEqual(reading.num_segments, 3)
         found = np.concatenate([reading() for _ in range(3)])
         dense = model.with_lengths(mem_len=0)
@@ -66,7 +66,7 @@ class ContendersTest(parameterized.TestCase):
         (dict(init_std=0.1), "scores of vanilla in float32 jit=false must be within"),
     )
     def test_other_numbers_are_not_timed(self, changes, message):
-        copy = contest.copy
+        copy = comparison.copy
         is_of_ours = "init_std" not in changes
 
         def wrong_copy(model, precision, **lengths):
@@ -77,14 +77,14 @@ class ContendersTest(parameterized.TestCase):
             return TransformerXL(model.config)  # other weights
 
         options = Options(repeats=1, precisions=("float32",), jits=(False,))
-        race = mock.patch.object(benchmark_speedup.timing, "race", side_effect=AssertionError)
+        race = mock.patch.object(speedup.timing, "race", side_effect=AssertionError)
         with race, self.assertRaises(AssertionError):  # the right ones come as far as the race
-            benchmark_speedup.measure(self.config, options, [6], segment_len=4)
+            speedup.measure(self.config, options, [6], segment_len=4)
         with (
-            mock.patch.object(contest, "copy", wrong_copy),
+            mock.patch.object(comparison, "copy", wrong_copy),
             self.assertRaisesRegex(ValueError, message),
         ):
-            benchmark_speedup.measure(self.config, options, [6], segment_len=4)
+            speedup.measure(self.config, options, [6], segment_len=4)
 
 
 @pytest.mark.slow

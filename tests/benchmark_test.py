@@ -7,18 +7,15 @@ import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
 
-import benchmark_decode
-import benchmark_edge
-import benchmark_eval
-import benchmark_train
-import contest
 import helpers
 import parity_test
 import trained
-from benchmark_options import Options
+from benchmarks import comparison
+from benchmarks.options import Options
+from benchmarks.suites import decoding, edge, evaluation, training
 from txl_tf.configs.run import Config, EvalConfig, TrainConfig
 from txl_tf.inference import decode_state as states
-from txl_tf.inference import decoding
+from txl_tf.inference.decoding import Decoder
 from txl_tf.inference.sampling import Sampling
 from txl_tf.models.transformer_xl import TransformerXL
 
@@ -96,7 +93,7 @@ class BenchmarkProgramTest(parameterized.TestCase):
         flags = (f"--suite={suite}", f"--peers={parity_test.python()}", "--jit=false")
         rows = self.run_suite(*flags)
         ways = [(row["library"], row["precision"]) for row in rows[:4]]
-        libraries = (contest.THEIRS, contest.OURS)
+        libraries = (comparison.THEIRS, comparison.OURS)
         self.assertEqual(ways, [(x, p) for x in libraries for p in ("float32", "bfloat16")])
         for row in rows[:4]:
             self.assertAlmostEqual(row["times_faster"], rows[0]["ms"] / row["ms"])
@@ -118,7 +115,7 @@ class RefusalTest(parameterized.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.enter_context(mock.patch.object(contest.timing, "race", side_effect=AssertionError))
+        self.enter_context(mock.patch.object(comparison.timing, "race", side_effect=AssertionError))
         config = helpers.tiny_config(attend_to_initial_zeros=True, attention_span=4, init_std=0.3)
         self.config = Config(
             model=config,
@@ -127,13 +124,13 @@ class RefusalTest(parameterized.TestCase):
         )
 
     @parameterized.parameters(
-        (benchmark_train, "copy", "nats of txl_tf bfloat16 jit=false must be"),
-        (benchmark_eval, "reader", "nats of txl_tf bfloat16 jit=false must be"),
-        (benchmark_decode, "reader", "log_probs of txl_tf bfloat16 must be"),
+        (training, "copy", "nats of txl_tf bfloat16 jit=false must be"),
+        (evaluation, "reader", "nats of txl_tf bfloat16 jit=false must be"),
+        (decoding, "reader", "log_probs of txl_tf bfloat16 must be"),
     )
     @pytest.mark.half_precision
     def test_other_weights(self, suite, name, message):
-        make = getattr(contest, name)
+        make = getattr(comparison, name)
 
         def make_some(model, precision, **changes):
             copied = make(model, precision, **changes)
@@ -143,7 +140,7 @@ class RefusalTest(parameterized.TestCase):
         with self.assertRaises(AssertionError):  # equal ones come as far as the race
             suite.run(self.config, options)
         with (
-            mock.patch.object(contest, name, make_some),
+            mock.patch.object(comparison, name, make_some),
             self.assertRaisesRegex(ValueError, message),
         ):
             suite.run(self.config, options)
@@ -155,19 +152,17 @@ class RefusalTest(parameterized.TestCase):
             (0.0, contextlib.nullcontext()),
             (1.0, self.assertRaisesRegex(ValueError, "log-probabilities written must be within")),
         ):
-            decoder = decoding.Decoder(state, Sampling(temperature=temperature))
+            decoder = Decoder(state, Sampling(temperature=temperature))
             with refusal:
-                benchmark_decode._check_written(decoder, state, first, "float32")
+                decoding._check_written(decoder, state, first, "float32")
 
     def test_edge(self):
         scores = np.zeros([1, 1, 3], "float32")
         near, far, odd = scores + 1e-5, scores + 1e-3, scores + np.nan
-        benchmark_edge._check(lambda: scores, lambda: near, "LiteRT none", 1e-4)
+        edge._check(lambda: scores, lambda: near, "LiteRT none", 1e-4)
         for found in (far, odd):
             with self.assertRaisesRegex(ValueError, "LiteRT none must be within 0.0001 of the"):
-                benchmark_edge._check(
-                    lambda: scores, lambda found=found: found, "LiteRT none", 1e-4
-                )
+                edge._check(lambda: scores, lambda found=found: found, "LiteRT none", 1e-4)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ class Build:
 
 
 def module_name(file):
-    """Of "txl_tf/ops/__init__.py": "txl_tf.ops"; of "scripts/timing.py": "timing"."""
+    """Of "txl_tf/ops/__init__.py": "txl_tf.ops"; of "scripts/program.py": "program"."""
     dotted = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     return dotted.removeprefix("scripts.")
 
@@ -147,8 +147,8 @@ class BuildFileTest(absltest.TestCase):
             f for f in scripts if re.search(r"^    \w+\.run\(", (ROOT / f).read_text(), re.M)
         }
         self.assertContainsSubset({f"scripts/{name}.py" for name in program_names()}, programs)
+        self.assertEqual(programs, set(scripts))
         self.assertEqual(set(self.build.binaries.values()), programs)
-        self.assertEqual(set(self.build.sources["scripts"]), set(scripts) - programs)
         tests = set(self.build._glob(["tests/**/*_test.py"]))
         self.assertEqual(set(self.build.tests.values()), tests)
 
@@ -165,10 +165,9 @@ class BuildFileTest(absltest.TestCase):
         self.assertNotIn("training", transitive(self.build.deps, "inference"))
 
     def test_nothing_imports_the_programs(self):
-        """Of the libraries; `scripts` holds the benchmarks."""
         for target in self.build.sources:
-            self.assertNotIn("scripts", self.build.deps[target])
-            if target != "scripts":
+            self.assertNotIn("benchmarks", self.build.deps[target])
+            if target != "benchmarks":
                 self.assertNotIn("cli", self.build.deps[target])
 
     def test_a_script_only_starts_its_program(self):

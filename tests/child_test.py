@@ -1,20 +1,21 @@
-"""Tests of scripts/child.py: requests are answered, failures are told in a line."""
+"""Tests of benchmarks.workers.json_worker: requests are answered, failures are told in a line."""
 
 import multiprocessing
+import os
 import sys
 from concurrent import futures
 
 import numpy as np
 from absl.testing import absltest, parameterized
 
-import child
 import helpers
+from benchmarks.workers import json_worker
 
 PROGRAM = """\
 import os, sys
 
 sys.path.insert(0, {scripts!r})
-import child
+from benchmarks.workers import json_worker
 
 
 def answer(number):
@@ -24,7 +25,7 @@ def answer(number):
     return {{"half": 1 / (number - 1), "path": os.environ.get("PYTHONPATH")}}
 
 
-child.serve(answer)
+json_worker.serve(answer)
 """
 
 
@@ -34,19 +35,20 @@ class ChildTest(parameterized.TestCase):
         path = helpers.temp_dir(self) / "program.py"
         path.write_text(PROGRAM.format(scripts=str(helpers.ROOT / "scripts")))
         self.command = [sys.executable, str(path)]
-        self.enter_context(absltest.mock.patch.dict(child.os.environ, PYTHONPATH="/ours"))
+        self.enter_context(absltest.mock.patch.dict(json_worker.os.environ, PYTHONPATH="/ours"))
 
     def test_requests_are_answered(self):
-        with child.Child(self.command) as other:
-            self.assertEqual(other.ask(number=3), {"half": 0.5, "path": "/ours"})
+        with json_worker.Child(self.command) as other:
+            path = f"{helpers.ROOT / 'scripts'}{os.pathsep}/ours"
+            self.assertEqual(other.ask(number=3), {"half": 0.5, "path": path})
             self.assertEqual(other.ask(number=2)["half"], 1.0)
 
     def test_another_interpreter_does_not_find_ours(self):
-        with child.Child(self.command, is_foreign=True) as other:
+        with json_worker.Child(self.command, is_foreign=True) as other:
             self.assertIsNone(other.ask(number=3)["path"])
 
     def test_a_failed_request_is_no_end(self):
-        with child.Child(self.command) as other:
+        with json_worker.Child(self.command) as other:
             with self.assertRaisesRegex(ValueError, "^program.py: ZeroDivisionError: .* zero$"):
                 other.ask(number=1)
             with self.assertRaisesRegex(ValueError, "^program.py: TypeError: .*'letter'"):
@@ -54,18 +56,18 @@ class ChildTest(parameterized.TestCase):
             self.assertEqual(other.ask(number=2)["half"], 1.0)
 
     def test_the_end_is_told(self):
-        with child.Child(self.command) as other:
+        with json_worker.Child(self.command) as other:
             for _ in range(2):
                 with self.assertRaisesRegex(ValueError, "^program.py: of this$"):
                     other.ask(number=0)
         message = "the process has ended with exit code 3$"
-        ending = child.Child([sys.executable, "-c", "raise SystemExit(3)"])
+        ending = json_worker.Child([sys.executable, "-c", "raise SystemExit(3)"])
         with ending as other, self.assertRaisesRegex(ValueError, message):
             other.ask()
 
     def test_no_program(self):
         with self.assertRaisesRegex(ValueError, "^/nowhere must be a program, got: No such file"):
-            child.Child(["/nowhere", "x"])
+            json_worker.Child(["/nowhere", "x"])
 
 
 class PeakTest(absltest.TestCase):
@@ -78,9 +80,9 @@ class PeakTest(absltest.TestCase):
 
 
 def take_and_free():
-    before = child.peak()
+    before = json_worker.peak()
     np.ones(2**25)  # 268 MB
-    return before, child.peak()
+    return before, json_worker.peak()
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ import re
 
 from absl.testing import absltest, parameterized
 
-import flops
 import helpers
+from benchmarks import flops
 from txl_tf.configs import presets
 
 

@@ -1,21 +1,21 @@
-"""Tests of scripts/peak.py: what the work takes is in the peak, what this process has is not."""
+"""Tests of benchmarks.peak_memory: the work is in the peak, this process is not."""
 
 import numpy as np
 from absl.testing import absltest
 
-import peak
+from benchmarks import peak_memory
 
 
 class PeakTest(absltest.TestCase):
     def test_what_the_work_takes_counts(self):
         held = np.ones(2**27, np.uint8)  # 134 MB that are ours
-        little, much = peak.peak(np.ones, 1), peak.peak(np.ones, 2**25)
+        little, much = peak_memory.peak(np.ones, 1), peak_memory.peak(np.ones, 2**25)
         self.assertBetween(much - little, 2**28 - 2**24, 2**28 + 2**24)  # 268 MB of float64
         self.assertLess(little, held.nbytes)
 
     def test_an_error_is_told(self):
         with self.assertRaisesRegex(ValueError, "invalid literal for int"):
-            peak.peak(int, "seven")
+            peak_memory.peak(int, "seven")
 
 
 if __name__ == "__main__":

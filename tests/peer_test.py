@@ -1,4 +1,4 @@
-"""Tests of scripts/peer.py: its requests and its errors; with TXL_PARITY_ENV, equal numbers.
+"""Tests of benchmarks.workers.hf_client: requests and errors; with TXL_PARITY_ENV, equal numbers.
 
 See parity_test.py for that environment.
 """
@@ -13,9 +13,9 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import parity_test
-import peer
 import rounding
-import timing
+from benchmarks import timing
+from benchmarks.workers import hf_client
 from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.data.batches import Batch
 from txl_tf.inference import decode_state as states
@@ -74,7 +74,9 @@ class FakeTest(parameterized.TestCase):
         self.folder = helpers.temp_dir(self)
 
     def test_answers_are_told(self):
-        with peer.Peer(self.interpreter(VERSIONS, '{"seconds": 0.25}', '{"bytes": 7}')) as other:
+        with hf_client.Peer(
+            self.interpreter(VERSIONS, '{"seconds": 0.25}', '{"bytes": 7}')
+        ) as other:
             self.assertEqual(other.versions, {"torch": "2.13.0"})
             seconds = other.call("theirs")
             self.assertEqual((seconds, type(seconds)), (0.25, timing.Seconds))
@@ -82,7 +84,7 @@ class FakeTest(parameterized.TestCase):
 
     def test_the_model_is_described(self):
         model = make_model(mem_len=3, attention_span=3, dropout=0.25)
-        with peer.Peer(self.interpreter(VERSIONS, "{}")) as other:
+        with hf_client.Peer(self.interpreter(VERSIONS, "{}")) as other:
             other.make("theirs", "train", model, TRAIN, make_inputs())
             asked = json.loads((self.folder / "asked").read_text())
             with np.load(asked["inputs"]) as inputs:
@@ -112,7 +114,7 @@ class FakeTest(parameterized.TestCase):
         (dict(attention=("topk(k=2)",)), "huggingface can hold, got attention topk"),
     )
     def test_another_model_is_refused(self, changes, message):
-        with peer.Peer(self.interpreter(VERSIONS)) as other:
+        with hf_client.Peer(self.interpreter(VERSIONS)) as other:
             config = helpers.tiny_config(**(dict(attend_to_initial_zeros=True) | changes))
             model = absltest.mock.Mock(config=config)
             with self.assertRaisesRegex(ValueError, message):
@@ -120,7 +122,7 @@ class FakeTest(parameterized.TestCase):
 
     def test_a_failed_request_is_no_end(self):
         answers = (VERSIONS, '{"error": "KeyError: 17"}', '{"bytes": 7}')
-        with peer.Peer(self.interpreter(*answers)) as other:
+        with hf_client.Peer(self.interpreter(*answers)) as other:
             with self.assertRaisesRegex(ValueError, "^peer .*/python: KeyError: 17$"):
                 other.call("theirs")
             self.assertEqual(other.peak(), 7)
@@ -130,7 +132,7 @@ class FakeTest(parameterized.TestCase):
         ("", "the process has ended with exit code 3"),
     )
     def test_the_end_is_told(self, last_words, message):
-        with peer.Peer(self.interpreter(VERSIONS, last_words=last_words)) as other:
+        with hf_client.Peer(self.interpreter(VERSIONS, last_words=last_words)) as other:
             for _ in range(2):
                 with self.assertRaisesRegex(ValueError, f"^peer .*/python: {message}$"):
                     other.call("theirs")
@@ -138,9 +140,9 @@ class FakeTest(parameterized.TestCase):
     def test_no_interpreter(self):
         missing = str(self.folder / "nowhere")
         with self.assertRaisesRegex(ValueError, "^peer must be a Python.*/nowhere: No such file"):
-            peer.Peer(missing)
+            hf_client.Peer(missing)
         with self.assertRaisesRegex(ValueError, "^peer .*/python must have torch==.*, got Expect"):
-            peer.Peer(self.interpreter("Usage: ..."))
+            hf_client.Peer(self.interpreter("Usage: ..."))
 
     def test_no_libraries(self):
         path = self.folder / "python"
@@ -150,7 +152,7 @@ class FakeTest(parameterized.TestCase):
             "^peer .*/python must have torch==.* transformers==.*, got ModuleNotFoundError: .*"
         )
         with self.assertRaisesRegex(ValueError, message):
-            peer.Peer(str(path))
+            hf_client.Peer(str(path))
 
 
 @pytest.mark.slow
@@ -158,7 +160,7 @@ class EqualNumbersTest(parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.other = cls.enterClassContext(peer.Peer(str(parity_test.python())))
+        cls.other = cls.enterClassContext(hf_client.Peer(str(parity_test.python())))
 
     @parameterized.parameters(
         dict(),

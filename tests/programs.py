@@ -70,10 +70,10 @@ def _server(owner):
 
 def _serve(number):
     """Loads TensorFlow and forks for each request; returns in a fork, to run the request."""
-    import quiet_start  # noqa: F401, I001
-    import tensorflow  # noqa: F401
+    from txl_tf.cli import tf_startup_log  # noqa: F401, I001 - before TensorFlow
     import tensorflow_text  # noqa: F401
-    import txl_tf  # noqa: F401
+    import txl_tf.inference.generation  # noqa: F401
+    import txl_tf.training.loop  # noqa: F401
 
     stream = socket.socket(fileno=number).makefile("rw", encoding="utf-8")
     for line in stream:
@@ -92,7 +92,7 @@ def _become(request):
         opened = os.open(name, mode, 0o600)
         os.dup2(opened, number)
         os.close(opened)
-    level = os.environ["TF_CPP_MIN_LOG_LEVEL"]  # as `quiet_start` left it
+    level = os.environ["TF_CPP_MIN_LOG_LEVEL"]  # as `tf_startup_log` left it
     os.environ.clear()
     os.environ.update({"TF_CPP_MIN_LOG_LEVEL": level} | request["env"])
     os.chdir(request["cwd"])

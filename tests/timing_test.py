@@ -1,10 +1,10 @@
-"""Tests of scripts/timing.py. Durations themselves are nobody's promise: only who called whom."""
+"""Tests of benchmarks.timing. Durations themselves are nobody's promise: only who called whom."""
 
 from unittest import mock
 
 from absl.testing import absltest
 
-import timing
+from benchmarks import timing
 
 
 class TurnsTest(absltest.TestCase):

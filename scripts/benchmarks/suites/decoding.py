@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-import benchmark_eval
-import contest
-import flops
-import peer
-from benchmark_options import Options
+from benchmarks import comparison, flops
+from benchmarks.options import Options
+from benchmarks.suites import evaluation
+from benchmarks.workers import hf_client
 from txl_tf.configs.run import Config
 from txl_tf.inference import decode_state as states
 from txl_tf.inference import decoding
 from txl_tf.inference.sampling import Sampling
 from txl_tf.models.transformer_xl import TransformerXL
 
-SETTINGS = benchmark_eval.SETTINGS
+SETTINGS = evaluation.SETTINGS
 _BATCHES = (1, 8)
 
 
@@ -32,21 +31,21 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
         the same ids when they are read.
     """
     base = TransformerXL(config.model)
-    model = benchmark_eval.with_eval_lengths(base, config)
+    model = evaluation.with_eval_lengths(base, config)
     rows = []
     with contextlib.ExitStack() as stack:
-        other = stack.enter_context(peer.Peer(options.peers)) if options.peers else None
+        other = stack.enter_context(hf_client.Peer(options.peers)) if options.peers else None
         for num_rows in _BATCHES:
-            ids = contest.draw_ids(model, contest.STEPS, num_rows, 1)
+            ids = comparison.draw_ids(model, comparison.STEPS, num_rows, 1)
             inputs = {"ids": ids}
-            contenders = [*contest.theirs(other, "decode", model, config.train, inputs, options)]
+            contenders = [*comparison.theirs(other, "decode", model, config.train, inputs, options)]
             for precision in options.precisions:
-                copied = benchmark_eval.with_eval_lengths(contest.reader(base, precision), config)
+                copied = evaluation.with_eval_lengths(comparison.reader(base, precision), config)
                 contenders.append(_ours(copied, precision, ids))
             cost = flops.inference(model.config, segment_len=1)
-            raced = contest.race(contenders, num_rows, cost, options)
+            raced = comparison.race(contenders, num_rows, cost, options)
             for row, contender in zip(raced, contenders, strict=True):
-                is_ours = contender.library == contest.OURS
+                is_ours = contender.library == comparison.OURS
                 late = _late_over_early(contender.call) if is_ours else None
                 rows.append({"batch_size": num_rows} | row | {"late_over_early": late})
     return rows
@@ -62,7 +61,7 @@ def _late_over_early(call: Callable[[], object]) -> float:
     return statistics.median(seconds[60:63]) / statistics.median(seconds[1:4])
 
 
-def _ours(model: TransformerXL, precision: str, ids: np.ndarray) -> contest.Contender:
+def _ours(model: TransformerXL, precision: str, ids: np.ndarray) -> comparison.Contender:
     state = states.make("kv", model, segment_len=1)
     decoder = decoding.Decoder(state, Sampling(temperature=0.0))
     session = decoding.Session(decoder, ids.shape[1])
@@ -75,7 +74,7 @@ def _ours(model: TransformerXL, precision: str, ids: np.ndarray) -> contest.Cont
         for _ in session.write(decoding.CHUNK):
             pass
 
-    return contest.Contender(contest.OURS, precision, None, outputs, call, decoding.CHUNK)
+    return comparison.Contender(comparison.OURS, precision, None, outputs, call, decoding.CHUNK)
 
 
 def _log_probs(state: states.HiddenState, ids: np.ndarray) -> np.ndarray:
@@ -96,9 +95,9 @@ def _check_written(
     """
     session = decoding.Session(decoder, len(first))
     session.read(list(first))
-    ids, told = next(session.write(contest.STEPS))  # [B, STEPS]
+    ids, told = next(session.write(comparison.STEPS))  # [B, STEPS]
     read = np.concatenate([first, ids[:, :-1]], axis=1)
     log_probs = _log_probs(state, read.T[..., np.newaxis])  # [STEPS, B, V]
     written = np.take_along_axis(log_probs, ids.T[..., np.newaxis], axis=2)[..., 0].T
-    contest.check("log-probabilities told", written, told, precision)
-    contest.check("log-probabilities written", log_probs.max(axis=2).T, written, precision)
+    comparison.check("log-probabilities told", written, told, precision)
+    comparison.check("log-probabilities written", log_probs.max(axis=2).T, written, precision)

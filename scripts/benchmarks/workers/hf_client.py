@@ -1,4 +1,4 @@
-"""The same work in another interpreter, by Hugging Face's TransfoXL; see benchmark_peer.py."""
+"""The same work in another interpreter, by Hugging Face's TransfoXL; see hf_transfoxl.py."""
 
 import contextlib
 import json
@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-import timing
+from benchmarks import timing
 from txl_tf.configs.run import TrainConfig
 from txl_tf.conversion import export_checkpoint, huggingface
 from txl_tf.models.transformer_xl import TransformerXL
 
-_PROGRAM = pathlib.Path(__file__).with_name("benchmark_peer.py")
+_PROGRAM = pathlib.Path(__file__).with_name("hf_transfoxl.py")
 _NEEDED = "torch==2.13.0 transformers==4.36.2"
 
 

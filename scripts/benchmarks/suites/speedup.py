@@ -34,10 +34,8 @@ import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
-import ceiling
-import contest
-import timing
-from benchmark_options import Options
+from benchmarks import comparison, roofline, timing
+from benchmarks.options import Options
 from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.configs.run import Config
 from txl_tf.inference import decode_state as states
@@ -83,7 +81,7 @@ def measure(
     ours = TransformerXL(
         dataclasses.replace(config.model, clamp_len=CLAMP_LEN, attend_to_initial_zeros=False)
     )
-    ceilings = {precision: ceiling.product(precision) for precision in options.precisions}
+    ceilings = {precision: roofline.product(precision) for precision in options.precisions}
     rows = []
     for length in lengths:
         logging.info("attention_len=%d", length)
@@ -184,22 +182,22 @@ def _contenders(
 ) -> dict[Any, Callable[[], object]]:
     """All ways, each held to one pass over all tokens in float32; ours with a full memory."""
     lengths = dict(mem_len=attention_len, attention_span=attention_len)
-    text = contest.draw_ids(ours, attention_len + 2 * segment_len + 1)
+    text = comparison.draw_ids(ours, attention_len + 2 * segment_len + 1)
     window, ids, targets = (x[np.newaxis] for x in (text[:attention_len], text[:-1], text[1:]))
     scores = vanilla(window)[0].numpy()[0, -1]
     dense = ours.with_lengths(mem_len=0, attention_span=attention_len)
     nats = dense.nll(ids, targets)[0].numpy()[0]
     found: dict[Any, Callable[[], object]] = {}
-    for precision, jit in contest.ways(options):
+    for precision, jit in comparison.ways(options):
         told = f"in {precision} jit={str(jit).lower()}"
         for who, skips in (("vanilla", False), ("skipping", True)):
-            model = contest.reader(vanilla, precision)
+            model = comparison.reader(vanilla, precision)
             sliding = SlidingWindow(model, text, attention_len, jit, skips)
-            contest.check(f"scores of {who} {told}", scores, sliding(), precision)
+            comparison.check(f"scores of {who} {told}", scores, sliding(), precision)
             found[_Way(who, precision, jit)] = sliding
-        reading = Segments(contest.reader(ours, precision, **lengths), text, segment_len, jit)
+        reading = Segments(comparison.reader(ours, precision, **lengths), text, segment_len, jit)
         read = np.concatenate([reading() for _ in range(reading.num_segments)])
-        contest.check(f"nats of ours {told}", nats[: len(read)], read, precision)
+        comparison.check(f"nats of ours {told}", nats[: len(read)], read, precision)
         found[_Way("ours", precision, jit)] = reading
     return found
 
@@ -216,7 +214,7 @@ def _row(
     segment_len: int,
 ) -> dict[str, Any]:
     counted = flops(config, attention_len)
-    ceiling_flops = ceiling.FLOPS / times[precision].median
+    ceiling_flops = roofline.FLOPS / times[precision].median
     row: dict[str, Any] = {"attention_len": attention_len, "precision": precision}
     seconds = {}
     for who, tokens in (("vanilla", 1), ("skipping", 1), ("ours", segment_len)):

@@ -17,10 +17,9 @@ import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
-import contest
-import timing
-from benchmark_options import Options
-from peak import peak
+from benchmarks import comparison, timing
+from benchmarks.options import Options
+from benchmarks.peak_memory import peak
 from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.configs.run import Config
 from txl_tf.data.batches import Batch
@@ -131,7 +130,7 @@ class Evaluation:
         for _ in range(2):
             expected, memory = self._model.nll(ids, targets, memory)
             precision = self._config.train.precision
-            contest.check("nats of keys and values", expected.numpy(), self(), precision)
+            comparison.check("nats of keys and values", expected.numpy(), self(), precision)
 
 
 class Training:
@@ -167,7 +166,7 @@ class Training:
         found, expected = self(), np.mean(nats)
         has_dropout = self._config.model.dropout or self._config.model.attention_dropout
         precision = self._config.train.precision
-        contest.check("nats of a step", found if has_dropout else expected, found, precision)
+        comparison.check("nats of a step", found if has_dropout else expected, found, precision)
 
 
 _WORKS: dict[str, type[Evaluation] | type[Training]] = {"eval": Evaluation, "train": Training}
@@ -192,10 +191,10 @@ def _model(config: Config, model: TransformerXLConfig) -> TransformerXL:
 
 def policy(precision: str) -> str:
     """Keras' name for it; refuses float16, whose steps need the loss scaled."""
-    if precision not in contest.TRAINED:
-        known = ", ".join(contest.TRAINED)
+    if precision not in comparison.TRAINED:
+        known = ", ".join(comparison.TRAINED)
         raise ValueError(f"precision must be one of {known}, got {precision!r}")
-    return contest.TRAINED[precision]
+    return comparison.TRAINED[precision]
 
 
 def _batch(config: Config, point: Point) -> Batch:

@@ -1,6 +1,6 @@
-"""Prepares words with Hugging Face's TransfoXLTokenizer, for scripts/benchmark_data.py.
+"""Prepares words with Hugging Face's TransfoXLTokenizer, for scripts/benchmarks/suites/data.py.
 
-    PYTHON scripts/benchmark_peer_words.py    # with torch, transformers and sacremoses
+    PYTHON scripts/benchmarks/workers/hf_words.py    # with torch, transformers and sacremoses
 
 A request is a line of JSON on stdin, its answer one on stdout; one that fails is answered with
 {"error": LINE}.

@@ -30,15 +30,15 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-import benchmark_reading
-import child
-import timing
-from benchmark_options import Options
+from benchmarks import timing
+from benchmarks.options import Options
+from benchmarks.suites import data_reading
+from benchmarks.workers import json_worker
 from txl_tf.configs.run import Config
 from txl_tf.data import builtin_corpus, metadata, prepare, recipe, tokenizers
 from txl_tf.data.batches import Batches
 
-_FOLDER = pathlib.Path(__file__).parent
+_WORKERS = pathlib.Path(__file__).parent.parent / "workers"
 _NUM_WORKERS = (1, 2)
 _NUM_PIECES = 1000  # of SentencePiece
 _WORDS_SHARE = 60  # the text of words is this part of the whole: the peer takes its time
@@ -66,7 +66,7 @@ def measure(config: Config, options: Options, num_bytes: int) -> list[dict[str, 
     content, repeats = corpus(num_bytes), options.repeats
     with tempfile.TemporaryDirectory() as folder:
         found = _preparations(content, folder, repeats)
-        found += benchmark_reading.rows(config, content, os.path.join(folder, "byte-1"), repeats)
+        found += data_reading.rows(config, content, os.path.join(folder, "byte-1"), repeats)
         if options.peers is not None:
             words = words_alone(corpus(num_bytes // _WORDS_SHARE))
             found += _words(words, options.peers, folder, repeats)
@@ -108,7 +108,7 @@ def _preparations(content: str, folder: str, repeats: int) -> list[dict[str, Any
         for name, options in recipes.items():
             for num_workers in _NUM_WORKERS:
                 made = os.path.join(folder, f"{name}-{num_workers}")
-                alone = stack.enter_context(_ours("benchmark_prepare.py"))
+                alone = stack.enter_context(_ours("prepare"))
                 mine = _Preparation(alone, path, made, options, num_workers)
                 mine()
                 check_beginning(made, content)
@@ -117,9 +117,7 @@ def _preparations(content: str, folder: str, repeats: int) -> list[dict[str, Any
         times = timing.race(contenders, repeats)
     rows = []
     for (name, num_workers), seconds in times.items():
-        row = benchmark_reading.row(
-            "prepare", name, num_workers, "MB/s", len(content) / 1e6, seconds
-        )
+        row = data_reading.row("prepare", name, num_workers, "MB/s", len(content) / 1e6, seconds)
         row["peak_mb"] = contenders[name, num_workers].peak / 1e6
         row["times_faster"] = times[name, _NUM_WORKERS[0]].median / seconds.median
         rows.append(row)
@@ -134,7 +132,12 @@ class _Preparation:
     """
 
     def __init__(
-        self, alone: child.Child, path: str, made: str, options: dict[str, Any], num_workers: int
+        self,
+        alone: json_worker.Child,
+        path: str,
+        made: str,
+        options: dict[str, Any],
+        num_workers: int,
     ) -> None:
         self._ask = functools.partial(
             alone.ask, text_path=path, output_dir=made, options=options, num_workers=num_workers
@@ -178,10 +181,10 @@ def _words(content: str, peer: str, folder: str, repeats: int) -> list[dict[str,
     path, ids_path = _write(folder, "words.txt", content), os.path.join(folder, "ids.npy")
     made = os.path.join(folder, "words")
     options = {"tokenizer": "word", "options": {"end_of_line": "none"}}
-    program_path = str(_FOLDER / "benchmark_peer_words.py")
+    program_path = str(_WORKERS / "hf_words.py")
     with (
-        _ours("benchmark_prepare.py") as alone,
-        child.Child([peer, program_path], is_foreign=True) as theirs,
+        _ours("prepare") as alone,
+        json_worker.Child([peer, program_path], is_foreign=True) as theirs,
     ):
         ask = functools.partial(theirs.ask, text_path=path, ids_path=ids_path)
         contenders: dict[str, Callable[[], timing.Seconds]] = {
@@ -194,7 +197,7 @@ def _words(content: str, peer: str, folder: str, repeats: int) -> list[dict[str,
         times = timing.race(contenders, repeats)
     rows = []
     for who, seconds in times.items():
-        row = benchmark_reading.row("words", who, 1, "MB/s", len(content) / 1e6, seconds)
+        row = data_reading.row("words", who, 1, "MB/s", len(content) / 1e6, seconds)
         row["times_faster"] = times["TransfoXLTokenizer"].median / seconds.median
         rows.append(row)
     return rows
@@ -208,8 +211,8 @@ def check_equal(ours: np.ndarray, theirs: np.ndarray) -> None:
         )
 
 
-def _ours(name: str) -> child.Child:
-    return child.Child([sys.executable, str(_FOLDER / name)])
+def _ours(name: str) -> json_worker.Child:
+    return json_worker.Child([sys.executable, "-m", f"benchmarks.workers.{name}"])
 
 
 def _write(folder: str, name: str, content: str) -> str:

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-import contest
-import flops
-import peer
-from benchmark_options import Options
-from peak import peak
+from benchmarks import comparison, flops
+from benchmarks.options import Options
+from benchmarks.peak_memory import peak
+from benchmarks.workers import hf_client
 from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.data.batches import Batch
 from txl_tf.models.transformer_xl import TransformerXL
@@ -45,22 +44,22 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
     model, train = TransformerXL(config.model), config.train
     inputs = _draw(model, train)
     with contextlib.ExitStack() as stack:
-        other = stack.enter_context(peer.Peer(options.peers)) if options.peers else None
-        contenders = [*contest.theirs(other, "train", model, train, inputs, options)]
-        for precision, jit in contest.ways(options):
+        other = stack.enter_context(hf_client.Peer(options.peers)) if options.peers else None
+        contenders = [*comparison.theirs(other, "train", model, train, inputs, options)]
+        for precision, jit in comparison.ways(options):
             settings = dataclasses.replace(train, precision=precision, jit=jit)
             contenders.append(
-                contest.Contender(
-                    contest.OURS,
+                comparison.Contender(
+                    comparison.OURS,
                     precision,
                     jit,
                     functools.partial(_outputs, model, settings, inputs),
-                    _stepper(contest.copy(model, precision), settings, inputs),
+                    _stepper(comparison.copy(model, precision), settings, inputs),
                 )
             )
         tokens = train.batch_size * train.segment_len
         cost = flops.training(config.model, train.batch_size, train.segment_len)
-        rows = contest.race(contenders, tokens, cost, options)
+        rows = comparison.race(contenders, tokens, cost, options)
     return [
         row | {"peak_mb": bytes_ / 1e6}
         for row, bytes_ in zip(rows, _peaks(model, config, inputs, options), strict=True)
@@ -68,8 +67,8 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
 
 
 def _draw(model: TransformerXL, train: TrainConfig) -> _Inputs:
-    shape = contest.STEPS, train.batch_size, train.segment_len + 1
-    ids = contest.draw_ids(model, *shape)
+    shape = comparison.STEPS, train.batch_size, train.segment_len + 1
+    ids = comparison.draw_ids(model, *shape)
     return {"ids": ids[..., :-1], "targets": ids[..., 1:]}
 
 
@@ -98,23 +97,23 @@ def _stepper(
 
 def _outputs(model: TransformerXL, train: TrainConfig, inputs: _Inputs) -> dict[str, np.ndarray]:
     """Of the first steps on weights of their own, without dropout. [STEPS] each."""
-    sober = contest.copy(model, train.precision, dropout=0.0, attention_dropout=0.0)
+    sober = comparison.copy(model, train.precision, dropout=0.0, attention_dropout=0.0)
     call = _stepper(sober, train, inputs)
-    nats, norms = zip(*(call() for _ in range(contest.STEPS)), strict=True)
+    nats, norms = zip(*(call() for _ in range(comparison.STEPS)), strict=True)
     return {"nats": np.array(nats), "gradient_norm": np.array(norms)}
 
 
 def _peaks(model: TransformerXL, config: Config, inputs: _Inputs, options: Options) -> list[int]:
     """Bytes: the most memory of a process that takes steps, one for each contender."""
     peaks = []
-    for precision in contest.peer_precisions(options) if options.peers else ():
-        with peer.Peer(str(options.peers)) as other:
+    for precision in comparison.peer_precisions(options) if options.peers else ():
+        with hf_client.Peer(str(options.peers)) as other:
             settings = dataclasses.replace(config.train, precision=precision)
             other.make("train", "train", model, settings, inputs)
-            for _ in range(contest.STEPS):
+            for _ in range(comparison.STEPS):
                 other.call("train")
             peaks.append(other.peak())
-    for precision, jit in contest.ways(options):
+    for precision, jit in comparison.ways(options):
         settings = dataclasses.replace(config.train, precision=precision, jit=jit)
         peaks.append(peak(take_steps, dataclasses.replace(config, train=settings)))
     return peaks
@@ -122,8 +121,8 @@ def _peaks(model: TransformerXL, config: Config, inputs: _Inputs, options: Optio
 
 def take_steps(config: Config) -> None:
     """Takes some steps, in a process whose memory is of interest."""
-    policy = contest.TRAINED[config.train.precision]
+    policy = comparison.TRAINED[config.train.precision]
     model = TransformerXL(config.model, dtype=policy)
     call = _stepper(model, config.train, _draw(model, config.train))
-    for _ in range(contest.STEPS):
+    for _ in range(comparison.STEPS):
         call()

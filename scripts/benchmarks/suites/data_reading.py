@@ -1,4 +1,4 @@
-"""The rows of the data suite about reading, and train.py beside its step; see benchmark_data.py."""
+"""The rows of the data suite about reading, and train.py beside its step; see data.py."""
 
 import dataclasses
 import functools
@@ -17,9 +17,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import benchmark_growth
-import timing
-from peak import peak
+from benchmarks import timing
+from benchmarks.peak_memory import peak
+from benchmarks.suites import growth
 from txl_tf import model_dir as model_dirs
 from txl_tf.configs.run import Config
 from txl_tf.data import prefetch, tokenizers
@@ -139,7 +139,7 @@ class _Step:
 
     def __init__(self, config: Config, batch: Batch) -> None:
         keras.utils.set_random_seed(config.train.seed)
-        policy = benchmark_growth.policy(config.train.precision)
+        policy = growth.policy(config.train.precision)
         self._model = TransformerXL(config.model, dtype=policy)
         adam = optimizer.make_optimizer(config.train)
         adam.build(self._model.trainable_variables)

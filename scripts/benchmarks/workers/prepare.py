@@ -3,14 +3,14 @@
     {"text_path": PATH, "output_dir": DIR, "options": {"tokenizer": "byte"}, "num_workers": 1}
 
 is answered by {"seconds": 0.5, "peak": 1234567}: of the preparation, and bytes of this process and
-its workers. The options are those of a Recipe. See child.py.
+its workers. The options are those of a Recipe. See json_worker.py.
 """
 
 import resource
 import time
 from typing import Any
 
-import child
+from benchmarks.workers import json_worker
 from txl_tf.data import prepare, recipe, text
 
 
@@ -22,7 +22,7 @@ def _answer(
     start = time.perf_counter()
     prepare.prepare(splits, output_dir, made, num_workers=num_workers, overwrite=True)
     seconds = time.perf_counter() - start
-    return {"seconds": seconds, "peak": child.peak() + _peak_of_workers(num_workers)}
+    return {"seconds": seconds, "peak": json_worker.peak() + _peak_of_workers(num_workers)}
 
 
 def _peak_of_workers(num_workers: int) -> int:
@@ -31,4 +31,4 @@ def _peak_of_workers(num_workers: int) -> int:
 
 
 if __name__ == "__main__":
-    child.serve(_answer)
+    json_worker.serve(_answer)

@@ -32,10 +32,9 @@ import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
-import contest
-import timing
-from benchmark_options import Options
-from peak import peak
+from benchmarks import comparison, timing
+from benchmarks.options import Options
+from benchmarks.peak_memory import peak
 from txl_tf.attention import make_core
 from txl_tf.configs import layer_specs
 from txl_tf.configs.run import Config
@@ -179,7 +178,7 @@ def _check(length: int) -> None:
         seen = dict(attention_span=_WINDOW + 1, lookahead=0 if is_causal else _WINDOW)
         expected = core.values(dense, global_tokens=None, **seen)
         found = core.values(global_tokens=None)
-        contest.check(f"values of {name}", expected, found, "float32")
+        comparison.check(f"values of {name}", expected, found, "float32")
 
 
 def _fits(kind: str, length: int) -> bool:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-import contest
-import flops
-import peer
-from benchmark_options import Options
+from benchmarks import comparison, flops
+from benchmarks.options import Options
+from benchmarks.workers import hf_client
 from txl_tf.configs.run import Config
 from txl_tf.inference import decode_state as states
 from txl_tf.models.transformer_xl import TransformerXL
@@ -35,19 +34,19 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
     model = with_eval_lengths(base, config)
     num_rows = config.eval.batch_size
     segment_len = config.eval.segment_len or config.train.segment_len
-    ids = contest.draw_ids(model, contest.STEPS, num_rows, segment_len + 1)
+    ids = comparison.draw_ids(model, comparison.STEPS, num_rows, segment_len + 1)
     inputs = {"ids": ids[..., :-1], "targets": ids[..., 1:]}
     with contextlib.ExitStack() as stack:
-        other = stack.enter_context(peer.Peer(options.peers)) if options.peers else None
-        contenders = [*contest.theirs(other, "eval", model, config.train, inputs, options)]
-        for precision, jit in contest.ways(options):
-            copied = with_eval_lengths(contest.reader(base, precision), config)
+        other = stack.enter_context(hf_client.Peer(options.peers)) if options.peers else None
+        contenders = [*comparison.theirs(other, "eval", model, config.train, inputs, options)]
+        for precision, jit in comparison.ways(options):
+            copied = with_eval_lengths(comparison.reader(base, precision), config)
             call = _reader(copied, jit, inputs)
             contenders.append(
-                contest.Contender(contest.OURS, precision, jit, _outputs_of(call), call)
+                comparison.Contender(comparison.OURS, precision, jit, _outputs_of(call), call)
             )
         cost = flops.inference(model.config, segment_len)
-        return contest.race(contenders, num_rows * segment_len, cost, options)
+        return comparison.race(contenders, num_rows * segment_len, cost, options)
 
 
 def with_eval_lengths(model: TransformerXL, config: Config) -> TransformerXL:
@@ -78,4 +77,4 @@ def _reader(
 
 
 def _outputs_of(call: Callable[[], np.ndarray]) -> Callable[[], dict[str, np.ndarray]]:
-    return lambda: {"nats": np.stack([call() for _ in range(contest.STEPS)])}
+    return lambda: {"nats": np.stack([call() for _ in range(comparison.STEPS)])}

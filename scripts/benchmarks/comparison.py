@@ -10,10 +10,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-import ceiling
-import timing
-from benchmark_options import Options
-from peer import Peer
+from benchmarks import roofline, timing
+from benchmarks.options import Options
+from benchmarks.workers.hf_client import Peer
 from txl_tf import model_dir as model_dirs
 from txl_tf.configs.run import POLICIES, TrainConfig
 from txl_tf.models.transformer_xl import TransformerXL
@@ -121,7 +120,7 @@ def race(
     if options.profile:
         _trace(next(c for c in contenders if c.library == OURS), options.profile)
     precisions = {contender.precision for contender in contenders}
-    ceilings = {f"ceiling {p}": ceiling.product(p) for p in sorted(precisions)}
+    ceilings = {f"ceiling {p}": roofline.product(p) for p in sorted(precisions)}
     times = timing.race({c.name: c.call for c in contenders} | ceilings, options.repeats)
     return _rows(contenders, times, tokens, flops)
 
@@ -164,7 +163,7 @@ def _rows(
     for contender in contenders:
         median, least, most = (x / contender.steps for x in times[contender.name])
         gflops = tokens * flops / median / 1e9
-        bound = ceiling.FLOPS / times[f"ceiling {contender.precision}"].median / 1e9
+        bound = roofline.FLOPS / times[f"ceiling {contender.precision}"].median / 1e9
         rows.append(
             {
                 "library": contender.library,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
-import child
+from benchmarks.workers import json_worker
 from txl_tf.cli import tf_startup_log
 from txl_tf.progress import Progress
 
@@ -24,4 +24,4 @@ def peak(work: Callable[..., object], *arguments: Any) -> int:
 def _peak_after(work: Callable[..., object], arguments: tuple[Any, ...]) -> int:
     with tf_startup_log.without_chatter():
         work(*arguments)
-    return child.peak()
+    return json_worker.peak()

@@ -7,6 +7,7 @@ answered with {"error": LINE}, and the next is waited for.
 import contextlib
 import json
 import os
+import pathlib
 import resource
 import subprocess
 import sys
@@ -14,11 +15,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+_SCRIPTS = pathlib.Path(__file__).parents[2]  # where the package `benchmarks` lies
+
 
 class Child:
     """A running program; a context manager.
 
-        with child.Child([sys.executable, "scripts/benchmark_prepare.py"]) as worker:
+        with child.Child([sys.executable, "-m", "benchmarks.workers.prepare"]) as worker:
             seconds = worker.ask(tokenizer="byte")["seconds"]
 
     Args:
@@ -35,6 +38,9 @@ class Child:
         if is_foreign:
             environment.pop("PYTHONPATH", None)
             environment["PYTHONSAFEPATH"] = "1"
+        else:
+            found = [str(_SCRIPTS), *filter(None, [environment.get("PYTHONPATH")])]
+            environment["PYTHONPATH"] = os.pathsep.join(found)
         self._folder = tempfile.TemporaryDirectory()
         self._stderr = os.path.join(self._folder.name, "stderr")
         try:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-import timing
-from benchmark_options import Options
+from benchmarks import timing
+from benchmarks.options import Options
 from txl_tf.configs.run import Config
 from txl_tf.data.tokenizers import ByteTokenizer
 from txl_tf.export.edge import native_output, runtime

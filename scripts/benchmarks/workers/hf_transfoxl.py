@@ -1,6 +1,6 @@
-"""Does the work of the benchmark's suites with Hugging Face's TransfoXL, for scripts/peer.py.
+"""Does the work of the benchmark's suites with Hugging Face's TransfoXL, asked by hf_client.py.
 
-    PYTHON scripts/benchmark_peer.py    # of an environment with torch and transformers
+    PYTHON scripts/benchmarks/workers/hf_transfoxl.py    # in the environment of the peers
 
 A request is a line of JSON on stdin, its answer one on stdout; the versions come unasked. One that
 fails is answered with {"error": LINE}, and the next is waited for.

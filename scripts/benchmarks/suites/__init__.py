@@ -1,0 +1,1 @@
+"""What the benchmark program measures, one module a suite."""

@@ -1,0 +1,1 @@
+"""Processes that the suites ask for work."""
