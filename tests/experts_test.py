@@ -11,19 +11,27 @@ from trainee import SMOOTH, Trainee, atol_of, farthest, make_batch
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training import optimizer
 
+CHANGES = dict(
+    num_layers=2,
+    dropout=0.1,
+    feed_forward=("dense", "switch(experts=3, jitter=0.1, balance_loss=0.5, z_loss=0.1)"),
+)
+
+
+def run_steps(**options):
+    """Metrics of three steps, the weights after them, and the trainee."""
+    keras.utils.set_random_seed(1)
+    trainee = Trainee(changes=CHANGES, **options, **SMOOTH)
+    return trainee.steps(*(make_batch(seed) for seed in range(3))), trainee.weights(), trainee
+
+
+@functools.cache
+def eager_steps():
+    """`run_steps` without options."""
+    return run_steps()
+
 
 class ExpertsTest(parameterized.TestCase):
-    CHANGES = dict(
-        num_layers=2,
-        dropout=0.1,
-        feed_forward=("dense", "switch(experts=3, jitter=0.1, balance_loss=0.5, z_loss=0.1)"),
-    )
-
-    def run_steps(self, **options):
-        keras.utils.set_random_seed(1)
-        trainee = Trainee(changes=self.CHANGES, **options, **SMOOTH)
-        return trainee.steps(*(make_batch(seed) for seed in range(3))), trainee.weights(), trainee
-
     @parameterized.parameters(
         dict(accumulate_steps=2),
         dict(compiled=True),
@@ -38,14 +46,14 @@ class ExpertsTest(parameterized.TestCase):
         self.check_same(compiled=True, jit=True)
 
     def check_same(self, **options):
-        metrics, weights, _ = self.run_steps(**options)
-        expected_metrics, expected, trainee = self.run_steps()
+        metrics, weights, _ = run_steps(**options)
+        expected_metrics, expected, trainee = eager_steps()
         atol = atol_of(trainee)
         self.assertLess(farthest(weights, expected), atol)
         np.testing.assert_allclose(metrics, expected_metrics, rtol=atol, atol=atol)
 
     def test_tells_how_experts_are_used(self):
-        metrics, *_ = self.run_steps()
+        metrics, *_ = eager_steps()
         dropped, entropy = metrics[:, 5], metrics[:, 6]
         self.assertTrue(np.all((dropped >= 0) & (dropped < 1)), dropped)
         self.assertTrue(np.all((entropy > 0) & (entropy <= 1)), entropy)
