@@ -20,6 +20,7 @@ import tempfile
 import helpers
 
 TIMEOUT = 600  # seconds
+LIGHT = ("serving_client",)  # load no TensorFlow, and are not to find it
 _FOLDER = helpers.ROOT / "scripts"
 _started: set[str] = set()
 
@@ -28,7 +29,7 @@ def run(program, *flags, stdin=b"", fresh=False):
     """Runs it -> subprocess.CompletedProcess of bytes; a `fresh` run is always from the start."""
     path = str(_FOLDER / f"{program}.py")
     environment = os.environ | {"PYTHONPATH": str(helpers.ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    if fresh or program not in _started or not hasattr(os, "fork"):
+    if fresh or program in LIGHT or program not in _started or not hasattr(os, "fork"):
         _started.add(program)
         command = [sys.executable, path, *flags]
         options = dict(input=stdin, env=environment, timeout=TIMEOUT, capture_output=True)

@@ -1,5 +1,6 @@
 """Real exports behind a server: its clients are told what the library says of the same model."""
 
+import functools
 import pathlib
 
 import numpy as np
@@ -29,6 +30,17 @@ EXPORTS = dict(  # name: (tokenizer, how it is prepared, how it is exported)
     pieces=("sentencepiece", dict(vocab_size=300), {}),
 )
 EXACT = tuple(name for name in EXPORTS if name != "half")  # whose state is not rounded
+TWO_LAYERS = ("byte", "half")  # one that has to be like the other, and shows the order of layers
+SAMPLING = Sampling(temperature=0.7, top_k=9, top_p=0.9)
+GREEDY = Sampling(temperature=0.0)
+
+
+def turns(name):
+    """Text that the tokenizer of this export does not refuse."""
+    if name != "unmarked":
+        return TURNS
+    words = trained.TEXT.split()
+    return (" ".join(words[:5]), "", words[7], words[9])
 
 
 @pytest.mark.slow
@@ -42,7 +54,8 @@ class ExportTest(parameterized.TestCase):
         for name, (tokenizer, options, how) in EXPORTS.items():
             (folder / name).mkdir()
             data_dir = trained.prepare_data(folder / name, tokenizer, **options)
-            loaded = model_dirs.load(trained.describe(folder / name, data_dir))
+            layers = 2 if name in TWO_LAYERS else 1
+            loaded = model_dirs.load(trained.describe(folder / name, data_dir, num_layers=layers))
             models[name] = folder / "exports" / name
             export_saved_model(
                 loaded.model, loaded.tokenizer, loaded.config, str(models[name]), **how
@@ -54,18 +67,25 @@ class ExportTest(parameterized.TestCase):
         address = getattr(self.service, way)
         return transport.connect(address, name, version=None, timeout=60)
 
-    def turns(self, name):
-        """Text that the tokenizer does not refuse."""
-        if name != "unmarked":
-            return TURNS
-        words = trained.TEXT.split()
-        return (" ".join(words[:5]), "", words[7], words[9])
+    @classmethod
+    @functools.cache
+    def scores(cls, name):
+        """The library's scores of a first turn."""
+        loaded = cls.loaded[name]
+        return Scorer(loaded.model, loaded.tokenizer).score(turns(name)[0]).to_dict()
+
+    @classmethod
+    @functools.cache
+    def generator(cls, name, sampling):
+        """The library's, compiled once for all tests."""
+        loaded = cls.loaded[name]
+        return Generator(loaded.model, loaded.tokenizer, sampling=sampling)
 
     @parameterized.product(name=(*EXPORTS,), way=("grpc", "rest"))
     def test_scores(self, name, way):
-        text = self.turns(name)[0]
+        text = turns(name)[0]
         loaded = self.loaded[name]
-        expected = Scorer(loaded.model, loaded.tokenizer).score(text).to_dict()
+        expected = self.scores(name)
         found = scoring.score(self.connect(name, way), "text", text.encode())
         atol = rounding.of_scores(loaded.config.model, len(text))
         for key in ("num_tokens", "nats", "perplexity"):
@@ -76,10 +96,8 @@ class ExportTest(parameterized.TestCase):
 
     @parameterized.product(name=(*EXPORTS,))
     def test_generates(self, name):
-        loaded = self.loaded[name]
-        sampling = Sampling(temperature=0.7, top_k=9, top_p=0.9)
-        generator = Generator(loaded.model, loaded.tokenizer, sampling=sampling)
-        prompts = [self.turns(name)[0], ""]
+        generator = self.generator(name, SAMPLING)
+        prompts = [turns(name)[0], ""]
         inputs = dict(
             prompts=np.array([prompt.encode() for prompt in prompts], object),
             length=np.array([40, 40], np.int32),
@@ -95,20 +113,16 @@ class ExportTest(parameterized.TestCase):
     @parameterized.product(name=EXACT, way=("grpc", "rest"))
     def test_converses(self, name, way):
         """Greedy turns; with choices, the two sides draw other numbers from a seed."""
-        loaded = self.loaded[name]
-        generator = Generator(loaded.model, loaded.tokenizer, sampling=Sampling(temperature=0.0))
-        here = Conversation(generator)
+        here = Conversation(self.generator(name, GREEDY))
         there = served.Conversation(self.connect(name, way), temperature=0.0)
-        for turn in self.turns(name):
+        for turn in turns(name):
             here.read(turn)
             there.read(turn)
             self.assertEqual("".join(there.write(20)), "".join(here.write(20)))
 
     @parameterized.parameters(*EXPORTS)
     def test_an_empty_beginning(self, name):
-        loaded = self.loaded[name]
-        generator = Generator(loaded.model, loaded.tokenizer, sampling=Sampling(temperature=0.0))
-        here = Conversation(generator)
+        here = Conversation(self.generator(name, GREEDY))
         there = served.Conversation(self.connect(name), temperature=0.0)
         for conversation in (here, there):
             conversation.read("")
