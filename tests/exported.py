@@ -43,8 +43,11 @@ def make_tokenizer(kind):
 
 @functools.cache
 def make_model(kind="letters", **changes):
-    sizes = dict(vocab_size=make_tokenizer(kind).vocab_size, mem_len=4, **changes)
-    return helpers.loud(TransformerXL(helpers.tiny_config(**sizes)), deviation=0.4)
+    """Two layers for letters, which show their order; one for the other kinds, which show text."""
+    sizes = dict(vocab_size=make_tokenizer(kind).vocab_size, mem_len=4)
+    sizes["num_layers"] = 2 if kind == "letters" else 1
+    config = helpers.tiny_config(**sizes | changes)
+    return helpers.loud(TransformerXL(config), deviation=0.4)
 
 
 @functools.cache

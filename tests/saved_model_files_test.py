@@ -1,6 +1,8 @@
 """What a SavedModel consists of, and that it runs where nothing else of ours is."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,7 @@ from txl_tf.configs.run import Config
 from txl_tf.data import tokenizers
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.export.serving import warmup
+from txl_tf.export.serving.signatures import Signatures
 from txl_tf.inference.model_scorer import Scorer
 
 
@@ -61,9 +64,10 @@ class FilesTest(parameterized.TestCase):
                 for place in (tempfile.gettempdir(), str(helpers.ROOT)):
                     self.assertNotIn(place.encode() + b"/", data, path)
 
-    @parameterized.parameters("letters", "byte", "numbers")
-    def test_warm_up_requests_run(self, kind):
-        folder = folder_of(kind, state_dtype="float16")
+    @parameterized.parameters(("letters", "float16"), ("byte", "float32"), ("numbers", "float32"))
+    def test_warm_up_requests_run(self, kind, state_dtype):
+        options = {} if state_dtype == "float32" else dict(state_dtype=state_dtype)
+        folder, found = folder_of(kind, **options), signatures(kind, **options)
         path = folder / "assets.extra" / warmup.FILE_NAME
         self.assertLess(path.stat().st_size, 5000)
         seen = set()
@@ -72,15 +76,13 @@ class FilesTest(parameterized.TestCase):
             request = log.predict_log.request
             self.assertEqual(request.model_spec.name, "toy")
             inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
-            call(
-                signatures(kind, state_dtype="float16")[request.model_spec.signature_name], **inputs
-            )
+            call(found[request.model_spec.signature_name], **inputs)
             seen.add(request.model_spec.signature_name)
         self.assertEqual(seen, set(SIGNATURES) - {"serving_default"})
 
     def test_versions_stand_side_by_side(self):
         folder = helpers.temp_dir(self) / "toy"
-        write(folder)
+        shutil.copytree(folder_of(), folder / "1")
         write(folder, version=2)
         self.assertEqual(sorted(p.name for p in folder.iterdir()), ["1", "2"])
         before = (folder / "1" / "saved_model.pb").read_bytes()
@@ -92,8 +94,16 @@ class FilesTest(parameterized.TestCase):
 
     def test_nothing_is_left_of_a_failure(self):
         folder = helpers.temp_dir(self) / "toy"
-        full = mock.patch.object(warmup, "write", side_effect=OSError("disk full"))
-        with full, self.assertRaisesRegex(OSError, "disk full"):
+
+        def save(module, draft, signatures):
+            os.makedirs(os.path.join(draft, "variables"))
+            raise OSError("disk full")
+
+        with (
+            mock.patch.object(Signatures, "concrete", return_value={}),
+            mock.patch.object(tf.saved_model, "save", save),
+            self.assertRaisesRegex(OSError, "disk full"),
+        ):
             write(folder)
         self.assertFalse(folder.exists())
 

@@ -201,6 +201,12 @@ class TextTest(parameterized.TestCase):
 
 
 class RefusalTest(parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        # What a server checks is not checked before it.
+        cls.session = cls.enterClassContext(c_api.Session(folder_of()))
+
     def refuses(self, message, name, **inputs):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
             call(signatures()[name], **inputs)
@@ -221,7 +227,7 @@ class RefusalTest(parameterized.TestCase):
         (dict(values=np.zeros([2, 2, 2, 4, 4], "float32")), "values must have as many rows"),
     )
     def test_step(self, wrong, message):
-        session = c_api.Session(folder_of())  # what a server checks is not checked before it
+        session = self.session
         inputs = dict(input_ids=np.array([[1, 2]], "int32"), lengths=np.array([2], "int32"))
         inputs |= session.run("initial_state", batch_size=np.int32(1))
         wrong = {k: np.asarray(v, inputs[k].dtype) for k, v in wrong.items()}
