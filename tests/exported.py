@@ -19,6 +19,7 @@ from txl_tf.export.serving.saved_model import export_saved_model
 from txl_tf.models.transformer_xl import TransformerXL
 
 TEXT = prepared.text(300)
+OPTIONS = dict(state="kv", state_dtype="float32", segment_len=8)  # of exports here
 SIGNATURES = ["decode", "encode", "generate", "initial_state", "score", "serving_default", "step"]
 SIGNATURES += ["step_int64"]
 
@@ -41,18 +42,26 @@ def make_tokenizer(kind):
     return learner.finish()
 
 
-@functools.cache
 def make_model(kind="letters", **changes):
     """Two layers for letters, which show their order; one for the other kinds, which show text."""
+    return _make_model(kind, **changes)
+
+
+@functools.cache  # which takes f() and f("letters") for two calls: so this is given all
+def _make_model(kind, **changes):
     sizes = dict(vocab_size=make_tokenizer(kind).vocab_size, mem_len=4)
     sizes["num_layers"] = 2 if kind == "letters" else 1
     config = helpers.tiny_config(**sizes | changes)
     return helpers.loud(TransformerXL(config), deviation=0.4)
 
 
-@functools.cache
 def folder_of(kind="letters", changes=(), **options):
     """The folder of an export in which nothing but the export is left."""
+    return _folder_of(kind, changes, **OPTIONS | options)
+
+
+@functools.cache
+def _folder_of(kind, changes, **options):
     place = pathlib.Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, place)
     write(place / "first" / "toy", kind, dict(changes), **options)
@@ -63,13 +72,17 @@ def write(place, kind="letters", changes=None, **options):
     model = make_model(kind, **(changes or {}))
     tokenizer = make_tokenizer(kind)
     return export_saved_model(
-        model, tokenizer, Config(model=model.config), str(place), **({"segment_len": 8} | options)
+        model, tokenizer, Config(model=model.config), str(place), **OPTIONS | options
     )
 
 
-@functools.cache
 def signatures(*args, **options):
-    return tf.saved_model.load(str(folder_of(*args, **options))).signatures
+    return _loaded(folder_of(*args, **options))
+
+
+@functools.cache
+def _loaded(folder):
+    return tf.saved_model.load(str(folder)).signatures
 
 
 def call(signature, **inputs):
