@@ -20,15 +20,16 @@ import tempfile
 import helpers
 
 TIMEOUT = 600  # seconds
-LIGHT = ("serving_client",)  # load no TensorFlow, and are not to find it
+LIGHT = ("prepare_data", "serving_client")  # load no TensorFlow, and are not to find it
 _FOLDER = helpers.ROOT / "scripts"
 _started: set[str] = set()
 
 
-def run(program, *flags, stdin=b"", fresh=False):
+def run(program, *flags, stdin=b"", environment=None, fresh=False):
     """Runs it -> subprocess.CompletedProcess of bytes; a `fresh` run is always from the start."""
     path = str(_FOLDER / f"{program}.py")
-    environment = os.environ | {"PYTHONPATH": str(helpers.ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    if environment is None:
+        environment = os.environ | {"PYTHONPATH": str(helpers.ROOT), "CUDA_VISIBLE_DEVICES": ""}
     if fresh or program in LIGHT or program not in _started or not hasattr(os, "fork"):
         _started.add(program)
         command = [sys.executable, path, *flags]

@@ -15,6 +15,7 @@ import pytest
 from absl.testing import absltest, parameterized
 
 import helpers
+import programs
 import run_files
 import trained
 from gce_server import MetadataServer
@@ -57,9 +58,12 @@ class TrainProgramTest(parameterized.TestCase):
     def path(self, name="run"):
         return str(self.folder / name)
 
+    def dirs(self, name):
+        return f"--data_dir={self.data}", f"--model_dir={self.path(name)}"
+
     def start(self, *flags, name="run"):
         command = [sys.executable, str(helpers.ROOT / "scripts" / "train.py")]
-        command += [f"--data_dir={self.data}", f"--model_dir={self.path(name)}", *flags]
+        command += [*self.dirs(name), *flags]
         process = subprocess.Popen(
             command,
             env=self.environment,
@@ -73,13 +77,17 @@ class TrainProgramTest(parameterized.TestCase):
 
     def run_to_end(self, *flags, name="run", code=0):
         """The result and the log of a whole run."""
-        process = self.start(*flags, name=name)
-        out, log = process.communicate(timeout=300)
-        self.assertEqual(process.returncode, code, log)
+        found, out, log = self.outcome(*flags, name=name)
+        self.assertEqual(found, code, log)
         self.assertNotIn("Traceback", log)
         self.assertNotIn("Memory patch", log)  # malloc's trim threshold, see data/prefetch.py
         lines = out.splitlines()
         return (json.loads(lines[-1]) if lines else None), log
+
+    def outcome(self, *flags, name="run"):
+        """The exit code, the output and the log of a whole run."""
+        done = programs.run("train", *self.dirs(name), *flags, environment=self.environment)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     def wait_for(self, name, step):
         """Waits until a checkpoint of at least this step is there."""
@@ -284,9 +292,8 @@ class FineTuningTest(TrainProgramTest):
 class RefusalTest(TrainProgramTest):
     def check_refused(self, code, message, *flags):
         before = sorted(os.listdir(self.folder))
-        process = self.start(*flags)
-        out, log = process.communicate(timeout=120)
-        self.assertEqual((process.returncode, out), (code, ""))
+        found, out, log = self.outcome(*flags)
+        self.assertEqual((found, out), (code, ""))
         errors = [line for line in log.splitlines() if line.startswith("train: ")]
         self.assertLen(errors, 1, log)
         self.assertRegex(errors[0], message)
@@ -327,9 +334,8 @@ class RefusalTest(TrainProgramTest):
     def test_a_damaged_shard(self):
         shard = next(self.data.glob("train-00001*"))
         shard.write_bytes(shard.read_bytes()[:-5])
-        process = self.start(*_FLAGS)
-        out, log = process.communicate(timeout=120)
-        self.assertEqual((process.returncode, out), (1, ""))
+        code, out, log = self.outcome(*_FLAGS)
+        self.assertEqual((code, out), (1, ""))
         self.assertRegex(log.splitlines()[-1], "train: error: .*train-00001-of-00004.tfrecord")
 
     def test_another_model_in_a_model_dir(self):
