@@ -34,7 +34,7 @@ class EvaluateProgramTest(parameterized.TestCase):
         super().setUpClass()
         cls.folder = absltest.TestCase().create_tempdir().full_path
         cls.data_dir = trained.prepare_data(cls.folder)
-        cls.model_dir = trained.describe(cls.folder, cls.data_dir)
+        cls.model_dir = trained.describe(cls.folder, cls.data_dir, num_layers=1)
         cls.config = model_dirs.read_config(cls.model_dir).model
         cls.atol = rounding.of_scores(cls.config)
 

@@ -19,7 +19,8 @@ class GenerateProgramTest(parameterized.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         cls.folder = pathlib.Path(absltest.TestCase().create_tempdir().full_path)
-        cls.model_dir = trained.describe(cls.folder, trained.prepare_data(cls.folder, "char"))
+        data_dir = trained.prepare_data(cls.folder, "char")
+        cls.model_dir = trained.describe(cls.folder, data_dir, num_layers=1)
         cls.loaded = model_dirs.load(cls.model_dir)
 
     def run_program(self, *flags, stdin="", code=0):
