@@ -366,25 +366,27 @@ class RefusalTest(parameterized.TestCase):
 LOADER = """
 import json, sys
 import tensorflow as tf
-folder, libraries = sys.argv[1], sys.argv[2:]
-for library in libraries:
-    __import__(library)
-signatures = tf.saved_model.load(folder).signatures
 data = [content.encode("latin-1") for content in json.load(sys.stdin)]
-found = []
-for name in ("encode", "encode_prompt"):
-    out = signatures[name](text=tf.constant(data))
-    shown = signatures["decode"](**out)["text"]
-    context = {"context_" + key: value for key, value in out.items()}
-    after = signatures["decode_after"](**context, **out)
-    texts = [[t.decode() for t in x.numpy().tolist()] for x in (shown, after["text"])]
-    found.append([out["ids"].numpy().tolist(), out["lengths"].numpy().tolist(), *texts])
-try:
-    signatures["decode"](ids=tf.constant([[-1]]), lengths=tf.constant([1]))
-except tf.errors.InvalidArgumentError as error:
-    found.append(str(error))
+for argument in sys.argv[1:]:
+    folder, _, library = argument.rpartition(" ")
+    assert "tensorflow_text" not in sys.modules
+    if library:
+        __import__(library)
+    signatures = tf.saved_model.load(folder).signatures
+    found = []
+    for name in ("encode", "encode_prompt"):
+        out = signatures[name](text=tf.constant(data))
+        shown = signatures["decode"](**out)["text"]
+        context = {"context_" + key: value for key, value in out.items()}
+        after = signatures["decode_after"](**context, **out)
+        texts = [[t.decode() for t in x.numpy().tolist()] for x in (shown, after["text"])]
+        found.append([out["ids"].numpy().tolist(), out["lengths"].numpy().tolist(), *texts])
+    try:
+        signatures["decode"](ids=tf.constant([[-1]]), lengths=tf.constant([1]))
+    except tf.errors.InvalidArgumentError as error:
+        found.append(str(error))
+    print(json.dumps(found))
 assert not [name for name in sys.modules if name.startswith("txl_tf")]
-print(json.dumps(found))
 """
 
 
@@ -418,8 +420,8 @@ def save(graph, folder):
 
 
 class SavedModelTest(parameterized.TestCase):
-    def run_elsewhere(self, graph, data, libraries):
-        """What a process that knows TensorFlow alone makes of the graph, saved and moved."""
+    def move(self, graph, library):
+        """Saves the graph and moves it; returns where it is and the library that it needs."""
         folder = helpers.temp_dir(self)
         save(graph, str(folder / "here"))
         shutil.move(folder / "here", folder / "there")
@@ -427,30 +429,37 @@ class SavedModelTest(parameterized.TestCase):
             if path.is_file():
                 self.assertNotIn(str(folder).encode(), path.read_bytes())
                 self.assertNotIn(str(helpers.ROOT).encode(), path.read_bytes())
+        return f"{folder / 'there'} {library}"
+
+    def run_elsewhere(self, moved, data):
+        """What a process that knows TensorFlow alone makes of each graph that was moved."""
+        folder = helpers.temp_dir(self)
         done = subprocess.run(
-            [sys.executable, "-I", "-c", LOADER, str(folder / "there"), *libraries],
+            [sys.executable, "-I", "-c", LOADER, *moved],
             input=json.dumps([one.decode("latin-1") for one in data]),
             capture_output=True,
             text=True,
             cwd=folder,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)
+        return map(json.loads, done.stdout.splitlines())
 
-    @parameterized.parameters(
-        ("byte", dict(drop_newlines=True)),
-        ("char", dict(end_of_line="eos", lower_case=True, blank_lines="drop", unknown="unk")),
-        (
-            "word",
-            dict(end_of_line="boundary", lower_case=True, blank_lines="drop", unknown="error"),
-        ),
-        ("sentencepiece", {}),
-    )
-    def test_moved_to_another_process(self, kind, options):
-        _, graph = example(kind, **options)
+    def test_moved_to_another_process(self):
+        dropping = dict(lower_case=True, blank_lines="drop")
+        graphs = [
+            example("byte", drop_newlines=True)[1],
+            example("char", end_of_line="eos", unknown="unk", **dropping)[1],
+            example("word", end_of_line="boundary", unknown="error", **dropping)[1],
+            example("sentencepiece")[1],  # last: no other may need its library
+        ]
+        libraries = ["", "", "", "tensorflow_text"]
         data = [content.encode() for content in AWKWARD]
-        libraries = ["tensorflow_text"] if kind == "sentencepiece" else []
-        *found, message = self.run_elsewhere(graph, data, libraries)
+        moved = [self.move(*pair) for pair in zip(graphs, libraries, strict=True)]
+        for graph, found in zip(graphs, self.run_elsewhere(moved, data), strict=True):
+            self.check(graph, data, *found)
+
+    def check(self, graph, data, *found):
+        *found, message = found
         for complete, (ids, lengths, texts, after) in zip((True, False), found, strict=True):
             right = graph.encode(data, complete)
             self.assertEqual(ids, right[0].numpy().tolist())
