@@ -5,8 +5,12 @@ lost or mixed up shows. What it likes to say is full of characters of two bytes.
 with the values that it was given.
 """
 
+import atexit
+import functools
 import json
 import pathlib
+import shutil
+import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -126,8 +130,15 @@ def _signatures(toy):
 
 def write(folder, version=1, state_dtype="float32"):
     """Writes FOLDER/VERSION. Returns that path."""
+    return pathlib.Path(shutil.copytree(_written(state_dtype), f"{folder}/{version}"))
+
+
+@functools.cache
+def _written(state_dtype):
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
     toy = _Toy(tf.as_dtype(state_dtype))
-    return save(toy, pathlib.Path(folder) / str(version), _signatures(toy))
+    return save(toy, pathlib.Path(folder) / "1", _signatures(toy))
 
 
 def save(module, path, signatures):
