@@ -27,12 +27,13 @@ from txl_tf.training.step import Metrics
 LABELS = ("few", "many")
 
 
-def small(backbone="encoder", attention="local(window=32)", **text):
+def small(backbone="encoder", attention="local(window=32)", layers=1, **text):
     """A config that trains in seconds."""
     config = configs.override_all(
         start(backbone),
         [
             f"model.attention={attention}",
+            f"model.num_layers={layers}",
             "model.d_model=8",
             "model.num_heads=2",
             "model.head_dim=4",
@@ -192,7 +193,7 @@ class ClassifierTest(parameterized.TestCase):
         ("causal", dict(pooling="mean")),
     )
     def test_it_learns_and_is_kept(self, backbone, text):
-        config = small(backbone, **text)
+        config = small(backbone, layers=2, **text)
         texts, valid = draw_texts(64), draw_texts(32, seed=1)
         tokenizer = batches.make_tokenizer(config.text, texts)
         config = configs.override(config, f"model.vocab_size={tokenizer.vocab_size}")
