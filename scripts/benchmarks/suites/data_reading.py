@@ -31,7 +31,7 @@ from txl_tf.training.distribution import make_distribution
 _READS = 64  # batches of a call
 _STEPS = 60  # of a run of train.py, and of a call of its bare step
 _LOGGED = 20  # steps a line of metrics.jsonl
-_PROGRAM = str(pathlib.Path(__file__).with_name("train.py"))
+_PROGRAM = str(pathlib.Path(__file__).parents[2] / "train.py")
 
 
 def rows(config: Config, content: str, data_dir: str, repeats: int) -> list[dict[str, Any]]:
