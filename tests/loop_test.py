@@ -411,7 +411,7 @@ class SignalsTest(absltest.TestCase):
 
     def test_the_second_signal_is_as_usual(self):
         usual = signal.getsignal(signal.SIGINT)
-        with loop.signals.StopRequest() as stop:
+        with interruption.StopRequest() as stop:
             self.assertIsNone(stop.name)
             signal.raise_signal(signal.SIGINT)
             self.assertEqual(stop.name, "SIGINT")
@@ -422,7 +422,7 @@ class SignalsTest(absltest.TestCase):
 
     def test_the_first_signal_after_a_note_ends_nothing(self):
         """A machine that is taken away sends SIGTERM while the run still saves."""
-        with loop.signals.StopRequest() as stop:
+        with interruption.StopRequest() as stop:
             stop.note("preemption")
             signal.raise_signal(signal.SIGTERM)
             self.assertEqual(stop.name, "preemption")
