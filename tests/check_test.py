@@ -48,6 +48,11 @@ class CheckTest(parameterized.TestCase):
         self.assertRegex(asked[3], "^pytest ")
         self.assertNotIn("slow", asked[3])
 
+    def test_the_slow_tests_alone(self):
+        _, asked = self.check("--slow")
+        self.assertLen(asked, 1)
+        self.assertRegex(asked[0], "^pytest -n 2 .*-m slow$")
+
     def test_fix_repairs_first(self):
         _, asked = self.check("--fix")
         self.assertEqual(asked[:2], ["ruff check --fix --quiet", "ruff format --quiet"])
@@ -72,7 +77,7 @@ class CheckTest(parameterized.TestCase):
 
     def test_refuses_other_arguments(self):
         done, asked = self.check("--al")
-        message = "check: error: unexpected argument --al; choose from --fix, --all\n"
+        message = "check: error: unexpected argument --al; choose from --fix, --all, --slow\n"
         self.assertEqual((done.returncode, done.stderr, asked), (2, message, []))
 
 
