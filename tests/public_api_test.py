@@ -23,6 +23,21 @@ if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         print(loaded(None), pool.map(loaded, [None])[0])
 """
+_WITHOUT_TENSORFLOW = """
+import importlib, pkgutil, sys
+from absl import flags
+import txl_tf
+import txl_tf.configs
+import txl_tf.cli
+
+print("absl.logging" in sys.modules)
+names = [module.name for module in pkgutil.iter_modules(txl_tf.cli.__path__)]
+for name in names:
+    importlib.import_module(f"txl_tf.cli.{name}")
+    for flag in list(flags.FLAGS):  # each program defines its own, under the same names
+        delattr(flags.FLAGS, flag)
+print("train" in names, [name for name in ("keras", "tensorflow") if name in sys.modules])
+"""
 _LOADING = """
 import txl_tf.models  # and nothing of it used
 import keras
@@ -69,6 +84,9 @@ class PublicApiTest(absltest.TestCase):
 
     def test_what_handles_text_loads_no_tensorflow(self):
         self.assertEqual(self.run_python(_IN_A_WORKER), "[] []")
+
+    def test_the_package_its_configs_and_programs_load_no_tensorflow(self):
+        self.assertEqual(self.run_python(_WITHOUT_TENSORFLOW), "False\nTrue []")
 
     def test_importing_the_models_is_enough_to_load_them(self):
         encoder = txl_tf.EncoderConfig(

@@ -47,8 +47,9 @@ def link_distributions(site, names):
 
 class ReadmeTest(absltest.TestCase):
     def test_flags_exist(self):
-        folders = [helpers.ROOT / "scripts", helpers.ROOT / "txl_tf" / "cli"]
-        files = [path for folder in folders for path in folder.iterdir() if path.is_file()]
+        scripts, programs = helpers.ROOT / "scripts", helpers.ROOT / "txl_tf" / "cli"
+        files = [path for path in scripts.iterdir() if path.is_file()]
+        files += [*(scripts / "benchmarks").rglob("*.py"), *programs.glob("*.py")]
         source = "\n".join(path.read_text() for path in files)
         known = set(re.findall(r'"(\w+)"', source)) | set(re.findall(r"--(\w+)", source))
         for page in _PAGES:
@@ -76,7 +77,7 @@ class ReadmeTest(absltest.TestCase):
     def test_help_is_printed_as_it_is_written(self):
         """A backslash at the end of a command's line is eaten where a docstring is not raw."""
         programs = (helpers.ROOT / "txl_tf" / "cli").glob("*.py")
-        for path in [*programs, helpers.ROOT / "scripts" / "benchmark.py"]:
+        for path in [*programs, helpers.ROOT / "scripts" / "benchmarks" / "run.py"]:
             source = path.read_text()
             self.assertIn(ast.get_docstring(ast.parse(source), clean=False), source, path.name)
 

@@ -37,16 +37,13 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from txl_tf.cli import config_flags, entry_point  # first: quiets TensorFlow
-
-# isort: split
-
 import keras
 import tensorflow as tf
 from absl import flags, logging
 
 from benchmarks.options import Options
 from benchmarks.suites import attention, data, decoding, edge, evaluation, growth, speedup, training
+from txl_tf.cli import config_flags, entry_point
 from txl_tf.configs import presets
 from txl_tf.configs.run import Config, override_all
 from txl_tf.progress import Progress

@@ -3,12 +3,10 @@
 import dataclasses
 import json
 
-from txl_tf.configs import validation
+from txl_tf.configs import backbones, validation
 from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
 from txl_tf.configs.run import TrainConfig
 from txl_tf.configs.validation import LONGEST, check_between, check_choice
-from txl_tf.models import backbones
-from txl_tf.models.sequence_classifier import check_pooling
 
 KEEP = ("first", "last")
 GLOBAL_TOKENS = ("none", "first")
@@ -73,7 +71,7 @@ class ClassifierConfig:
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_pooling(self.text.pooling, self.model.is_causal)
+        backbones.check_pooling(self.text.pooling, self.model.is_causal)
         if self.model.is_causal and self.text.global_tokens != "none":
             raise ValueError(
                 f"global_tokens must be none for a causal backbone, got {self.text.global_tokens!r}"
@@ -115,7 +113,7 @@ class ClassifierConfig:
         if not isinstance(backbone, str) or backbone not in backbones.BACKBONES:
             choices = ", ".join(backbones.BACKBONES)
             raise ValueError(f"backbone must be one of {choices}, got {validation.shown(backbone)}")
-        config = validation.from_dict(backbones.BACKBONES[backbone].CONFIG, model, "model")
+        config = validation.from_dict(backbones.BACKBONES[backbone], model, "model")
         return validation.from_dict(cls, tree, name, model=config)
 
 
@@ -125,7 +123,7 @@ def start(backbone: str) -> ClassifierConfig:
     lengths = dict(attention=("local(window=32)",), dropout=0.1)
     more = {"encoder": {}, "causal": dict(mem_len=32)}[backbone]
     return ClassifierConfig(
-        model=backbones.BACKBONES[backbone].CONFIG(**sizes, **lengths, **more),
+        model=backbones.BACKBONES[backbone](**sizes, **lengths, **more),
         train=TrainConfig(
             batch_size=16,
             segment_len=512,

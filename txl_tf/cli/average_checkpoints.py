@@ -15,7 +15,6 @@ from absl import app, flags
 
 from txl_tf.cli import entry_point
 from txl_tf.progress import Progress
-from txl_tf.training import averaging
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder to make.", required=True)
@@ -30,6 +29,8 @@ _STEPS = flags.DEFINE_list(
 def main(argv: list[str]) -> None:
     del argv  # entry_point refuses arguments that are no flags
     chosen = _steps()
+    from txl_tf.training import averaging
+
     with Progress("average"):
         steps = averaging.average(
             _MODEL_DIR.value, _OUTPUT_DIR.value, last=_LAST.value, steps=chosen

@@ -8,8 +8,6 @@ A program's module ends with
 
     if __name__ == "__main__":
         run()
-
-Import this module before TensorFlow, or its start is noisy.
 """
 
 import contextlib
@@ -29,8 +27,6 @@ from absl import app, flags, logging
 
 from txl_tf.cli import streams, tf_startup_log
 
-streams.open_closed()  # before anything else is opened
-
 _TERMINATED = 128 + signal.SIGTERM  # as shells say it
 _GRACE_SECONDS = 20
 
@@ -48,6 +44,7 @@ def run(main: Callable[[list[str]], Any], texts: Sequence[str] = ()) -> NoReturn
     1; a mistake in the flags or an `app.UsageError` becomes one line and exit code 2; Ctrl-C one
     line and 130, SIGTERM one line and 143. Any other exception is a bug and keeps its traceback.
     """
+    tf_startup_log.install()
     streams.use_utf8(sys.stdout, "backslashreplace")
     try:
         app.run(
@@ -125,10 +122,6 @@ def _parse_flags(program: ModuleType, texts: Sequence[str], argv: list[str]) -> 
         flag = flags.FLAGS[name]
         if (expanded := _expanded(flag.value)) != flag.value:
             flag.value = expanded
-    if tensorflow := sys.modules.get("tensorflow"):
-        tensorflow.get_logger().setLevel("WARNING")  # it tells what it does inside
-        with tf_startup_log.without_chatter():  # the first look complains of a missing CUDA
-            tensorflow.config.list_physical_devices()
     return arguments
 
 

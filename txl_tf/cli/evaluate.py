@@ -10,15 +10,16 @@ JSON object.
 
 import functools
 import json
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from absl import flags, logging
 
 from txl_tf.cli import entry_point, model_flags
 from txl_tf.configs import presets
-from txl_tf.data.batches import Batches
-from txl_tf.inference import evaluation
 from txl_tf.progress import Progress
+
+if TYPE_CHECKING:
+    from txl_tf.inference.evaluation import Totals
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
 _SPLIT = flags.DEFINE_string("split", "valid", "Which split of the data.")
@@ -44,6 +45,9 @@ model_flags.define(
 def main(argv: list[str]) -> None:
     del argv  # entry_point refuses arguments that are no flags
     entry_point.log_devices()
+    from txl_tf.data.batches import Batches
+    from txl_tf.inference import evaluation
+
     loaded = model_flags.load(_EVAL_PRESET.value)
     settings = loaded.config.eval
     batches = Batches(
@@ -70,7 +74,7 @@ def main(argv: list[str]) -> None:
     print(json.dumps(found.to_dict() | {"step": loaded.step}))
 
 
-def _reach(progress: Progress, done: int, batches: int, totals: evaluation.Totals) -> None:
+def _reach(progress: Progress, done: int, batches: int, totals: "Totals") -> None:
     nats = totals.nats / max(totals.scored, 1)
     progress.reach(totals.scored, done / batches, batch=f"{done}/{batches}", nats=nats)
 

@@ -14,15 +14,12 @@ from typing import NoReturn
 
 from absl import flags
 
-from txl_tf import model_dir as model_dirs
 from txl_tf.cli import entry_point
-from txl_tf.conversion import export_checkpoint
+from txl_tf.configs import choices
 from txl_tf.data import outputs
 from txl_tf.progress import Progress
 
-_FORMAT = flags.DEFINE_enum(
-    "format", None, list(export_checkpoint.TARGETS), "For whom.", required=True
-)
+_FORMAT = flags.DEFINE_enum("format", None, choices.EXPORT_FORMATS, "For whom.", required=True)
 _MODEL_DIR = flags.DEFINE_string(
     "model_dir", None, "Folder of train or import_checkpoint.", required=True
 )
@@ -35,6 +32,9 @@ _CHECKPOINT = flags.DEFINE_enum(
 def main(argv: list[str]) -> None:
     del argv  # entry_point refuses arguments that are no flags
     outputs.checked("output_dir", _OUTPUT_DIR.value)
+    from txl_tf import model_dir as model_dirs
+    from txl_tf.conversion import export_checkpoint
+
     loaded = model_dirs.load(_MODEL_DIR.value, _CHECKPOINT.value)
     with Progress("export"):
         parameters = export_checkpoint.export_checkpoint(_FORMAT.value, loaded, _OUTPUT_DIR.value)

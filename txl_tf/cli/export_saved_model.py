@@ -15,9 +15,8 @@ from typing import NoReturn
 from absl import flags, logging
 
 from txl_tf.cli import entry_point, model_flags
+from txl_tf.configs import choices
 from txl_tf.data import outputs
-from txl_tf.export import state_tensors
-from txl_tf.export.serving.saved_model import check_version, export_saved_model
 from txl_tf.progress import Progress
 
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -25,13 +24,15 @@ _OUTPUT_DIR = flags.DEFINE_string(
 )
 _VERSION = flags.DEFINE_integer("version", 1, "A server runs the highest version.", 1, 2**63 - 1)
 _STATE_DTYPE = flags.DEFINE_enum(
-    "state_dtype", "float32", state_tensors.DTYPES, "Of the state on the wire; float16 halves it."
+    "state_dtype", "float32", choices.STATE_DTYPES, "Of the state on the wire; float16 halves it."
 )
 model_flags.define({"segment_len": "eval.segment_len"})
 
 
 def main(argv: list[str]) -> None:
     del argv  # entry_point refuses arguments that are no flags
+    from txl_tf.export.serving.saved_model import check_version, export_saved_model
+
     path = os.path.join(_OUTPUT_DIR.value, str(_VERSION.value))
     outputs.checked("output_dir", path, check_version)  # before a model is loaded
     loaded = model_flags.load()

@@ -12,21 +12,23 @@ from it. See docs/edge.md. The last line of stdout is one JSON object.
 
 import dataclasses
 import json
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from absl import app, flags, logging
 
 from txl_tf.cli import entry_point, model_flags
+from txl_tf.configs import choices
 from txl_tf.data import builtin_corpus, metadata, outputs, text
-from txl_tf.export.edge import agreement, calibration, quantization, tflite
-from txl_tf.model_dir import Loaded
 from txl_tf.progress import Progress
+
+if TYPE_CHECKING:
+    from txl_tf.export.edge.agreement import Agreement
+    from txl_tf.export.edge.calibration import Sample
+    from txl_tf.model_dir import Loaded
 
 _OUTPUT = flags.DEFINE_string("output", None, "The file to write, NAME.tflite.", required=True)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 1, "Rows of a call, fixed.", lower_bound=1)
-_QUANTIZE = flags.DEFINE_enum(
-    "quantize", "none", list(quantization.QUANTIZATIONS), "How numbers are stored."
-)
+_QUANTIZE = flags.DEFINE_enum("quantize", "none", choices.QUANTIZATIONS, "How numbers are stored.")
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.")
 _SPLIT = flags.DEFINE_string("split", "valid", "Which split to compare on.")
 _TEXT = flags.DEFINE_string("text", None, "A text file, in place of --data_dir.")
@@ -41,6 +43,8 @@ def main(argv: list[str]) -> None:
     model_flags.refuse("a device computes in float32", "precision")
     model_flags.refuse("a device's state is keys and values", "state")
     _check_text_flags()
+    from txl_tf.export.edge import tflite
+
     outputs.checked("output", _OUTPUT.value, tflite.check_new, any_name=True)
     entry_point.log_devices()
     loaded = model_flags.load()
@@ -77,8 +81,10 @@ def _check_text_flags() -> None:
             raise app.UsageError("--quantize=int8 needs text to learn from: --data_dir or --text")
 
 
-def _samples(loaded: Loaded, segment_len: int) -> tuple[calibration.Sample | None, ...]:
+def _samples(loaded: "Loaded", segment_len: int) -> "tuple[Sample | None, ...]":
     """Text to learn ranges from, and other text to compare on."""
+    from txl_tf.export.edge import calibration, tflite
+
     tokenizer, compared = loaded.tokenizer, _COMPARED.value + 1
     learnt = tflite.CALIBRATION_SEGMENTS * _BATCH_SIZE.value * segment_len + 1
     if _TEXT.value is not None:
@@ -96,14 +102,14 @@ def _samples(loaded: Loaded, segment_len: int) -> tuple[calibration.Sample | Non
     return calibration.of_split(_DATA_DIR.value, "train", tokenizer, learnt), held_out
 
 
-def _halves(
-    found: calibration.Sample, learnt: int, compared: int
-) -> tuple[calibration.Sample, ...]:
+def _halves(found: "Sample", learnt: int, compared: int) -> "tuple[Sample, ...]":
     middle = min(learnt, len(found.ids) // 2)
     return found.part(0, middle), found.part(middle, middle + compared)
 
 
-def _builtin(loaded: Loaded, compared: int) -> calibration.Sample | None:
+def _builtin(loaded: "Loaded", compared: int) -> "Sample | None":
+    from txl_tf.export.edge import calibration
+
     sources = builtin_corpus.sources()["valid"]
     try:
         found = calibration.of_text(loaded.tokenizer, sources, compared)
@@ -115,7 +121,7 @@ def _builtin(loaded: Loaded, compared: int) -> calibration.Sample | None:
     return dataclasses.replace(found, name="documentation of Python")
 
 
-def _log(found: agreement.Agreement) -> None:
+def _log(found: "Agreement") -> None:
     logging.info(
         "top1_agreement=%.4f contexts=%d largest_difference=%.2g on %s",
         found.top1_agreement,

@@ -18,17 +18,18 @@ import json
 import secrets
 import time
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from absl import app, flags, logging
 
 from txl_tf.cli import entry_point, model_flags, repl
 from txl_tf.configs.validation import LONGEST
 from txl_tf.data import text
-from txl_tf.inference.generation import Continuation, Conversation, Generator
 from txl_tf.inference.metrics import plain
-from txl_tf.inference.sampling import Sampling
 from txl_tf.progress import Progress
+
+if TYPE_CHECKING:
+    from txl_tf.inference.generation import Continuation, Generator
 
 _PROMPT = flags.DEFINE_multi_string("prompt", [], "Text to continue. Repeatable.")
 _PROMPT_FILE = flags.DEFINE_string("prompt_file", None, "A file whose whole text is a prompt.")
@@ -60,6 +61,9 @@ def main(argv: list[str]) -> None:
     del argv  # entry_point refuses arguments that are no flags
     _check_flags()
     prompts = _prompts()
+    from txl_tf.inference.generation import Generator
+    from txl_tf.inference.sampling import Sampling
+
     sampling = Sampling(temperature=_TEMPERATURE.value, top_k=_TOP_K.value, top_p=_TOP_P.value)
     entry_point.log_devices()
     loaded = model_flags.load()
@@ -114,7 +118,9 @@ def _seed() -> int:
     return seed
 
 
-def _stream(generator: Generator, prompt: str) -> None:
+def _stream(generator: "Generator", prompt: str) -> None:
+    from txl_tf.inference.generation import Conversation
+
     conversation = Conversation(generator, _seed())
     conversation.read(prompt)
     written = conversation.write(_LENGTH.value)  # refused before the prompt is printed
@@ -130,7 +136,9 @@ def _print_as_it_comes(written: Iterator[str]) -> None:
     logging.info("seconds=%.1f", time.monotonic() - start)
 
 
-def _converse(generator: Generator, before: str) -> None:
+def _converse(generator: "Generator", before: str) -> None:
+    from txl_tf.inference.generation import Conversation
+
     seed = _seed()
     conversation = None
     for line in repl.lines():
@@ -144,7 +152,7 @@ def _converse(generator: Generator, before: str) -> None:
         _print_as_it_comes(conversation.write(_LENGTH.value))
 
 
-def _continue(generator: Generator, prompts: list[str]) -> list[list[Continuation]]:
+def _continue(generator: "Generator", prompts: list[str]) -> "list[list[Continuation]]":
     length, num_samples = _LENGTH.value, _NUM_SAMPLES.value
     if _NUM_BEAMS.value is None:
         return generator.samples(prompts, length, num_samples=num_samples, seed=_seed())
@@ -157,7 +165,7 @@ def _continue(generator: Generator, prompts: list[str]) -> list[list[Continuatio
     )
 
 
-def _print_all(found: list[list[Continuation]]) -> None:
+def _print_all(found: "list[list[Continuation]]") -> None:
     alone = sum(map(len, found)) == 1
     for prompt, samples in enumerate(found, start=1):
         for sample, continuation in enumerate(samples, start=1):

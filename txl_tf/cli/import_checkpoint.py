@@ -17,13 +17,13 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 
 from txl_tf.cli import config_flags, entry_point
-from txl_tf.configs import presets
-from txl_tf.conversion import formats, hparams, import_checkpoint, vocabularies
+from txl_tf.configs import choices, presets
+from txl_tf.conversion import hparams, vocabularies
 from txl_tf.data import files
 from txl_tf.progress import Progress
 
 _FORMAT = flags.DEFINE_enum(
-    "format", None, list(formats.FORMATS), "Whose checkpoint it is.", required=True
+    "format", None, choices.IMPORT_FORMATS, "Whose checkpoint it is.", required=True
 )
 _CHECKPOINT = flags.DEFINE_string(
     "checkpoint", None, "Its file, prefix (tf1) or folder (tf1, huggingface).", required=True
@@ -61,6 +61,8 @@ def main(argv: list[str]) -> None:
     del argv  # entry_point refuses arguments that are no flags
     given, told_by = _given()
     tokenizer = _tokenizer()
+    from txl_tf.conversion import import_checkpoint
+
     with Progress("import"):
         imported = import_checkpoint.import_checkpoint(
             _FORMAT.value,

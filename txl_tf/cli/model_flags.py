@@ -10,14 +10,16 @@ An unset length is that of the model's eval settings, else the model's own; "non
 
 import dataclasses
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from absl import app, flags
 
-from txl_tf import model_dir as model_dirs
 from txl_tf.cli import config_flags
-from txl_tf.configs import presets
+from txl_tf.configs import choices, presets
 from txl_tf.configs.run import Config
-from txl_tf.inference import decode_state as states
+
+if TYPE_CHECKING:
+    from txl_tf.model_dir import Loaded
 
 flags.disclaim_key_flags()  # the flags belong to the program, whose --help shows them
 
@@ -42,7 +44,7 @@ def define(shorthands: Mapping[str, str], *, required: bool = True) -> None:
     )
     flags.DEFINE_enum("precision", "float32", list(_DTYPES), "What is computed in.")
     flags.DEFINE_enum(
-        "state", "kv", list(states.STATES), "What is remembered: keys and values, or hidden states."
+        "state", "kv", choices.STATES, "What is remembered: keys and values, or hidden states."
     )
     lengths = {name: f"eval.{name}" for name in _LENGTHS}
     config_flags.define_shorthands({**shorthands, **lengths})
@@ -50,7 +52,7 @@ def define(shorthands: Mapping[str, str], *, required: bool = True) -> None:
     _defined.update(("checkpoint", "precision", "state", "set", *shorthands, *lengths))
 
 
-def load(eval_preset: str | None = None) -> model_dirs.Loaded:
+def load(eval_preset: str | None = None) -> "Loaded":
     """The model with the lengths that the flags and its eval settings ask for.
 
     Its config has the flags applied; a length of None in `config.eval` is off.
@@ -61,6 +63,8 @@ def load(eval_preset: str | None = None) -> model_dirs.Loaded:
     Raises:
       app.UsageError: a flag changes what is fixed once a model is trained.
     """
+    from txl_tf import model_dir as model_dirs
+
     loaded = model_dirs.load(
         flags.FLAGS.model_dir, flags.FLAGS.checkpoint, _DTYPES[flags.FLAGS.precision]
     )
@@ -84,7 +88,7 @@ def refuse(because: str, *names: str) -> None:
 
 
 def state() -> str:
-    """What the model remembers by; a name in `inference.state.STATES`."""
+    """What the model remembers by; a name in `choices.STATES`."""
     return flags.FLAGS.state
 
 

@@ -22,8 +22,7 @@ from absl import app, flags, logging
 
 from txl_tf.cli import entry_point, model_flags
 from txl_tf.data import text
-from txl_tf.export.edge import native_output, runtime
-from txl_tf.inference import model_scorer, text_scorer
+from txl_tf.inference import text_scorer
 from txl_tf.progress import Progress
 
 _INPUT = flags.DEFINE_string("input", None, "A text file, or - for standard input.", required=True)
@@ -71,11 +70,15 @@ def _scorer() -> text_scorer.TextScorer:
     if _TFLITE.value is not None:
         model_flags.refuse("--tflite takes its place", "model_dir")
         model_flags.refuse("a --tflite file has it built in")
+        from txl_tf.export.edge import native_output, runtime
+
         with native_output.suppress_native_output():
             return runtime.scorer(_TFLITE.value, invalid_utf8=_INVALID_UTF8.value)
     if flags.FLAGS.model_dir is None:
         raise app.UsageError("--model_dir is required, or --tflite")
     entry_point.log_devices()
+    from txl_tf.inference import model_scorer
+
     loaded = model_flags.load()
     return model_scorer.Scorer(
         loaded.model,

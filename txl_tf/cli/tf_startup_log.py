@@ -1,7 +1,7 @@
 """Keeps TensorFlow's start-up chatter off the terminal; whatever else it says gets through.
 
 Some of its C++ messages come before any log level applies: that no CUDA library was found, and
-that logging has not begun. Importing this module before TensorFlow filters them.
+that logging has not begun. `install`, called before TensorFlow is imported, filters them.
 """
 
 import contextlib
@@ -44,11 +44,11 @@ class _QuietFinder(importlib.abc.MetaPathFinder):
     """Finds one module as usual, once, and makes its loading quiet."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
 
     def find_spec(self, fullname, path=None, target=None):
         """As in the base class."""
-        if fullname != self._name:
+        if fullname != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
@@ -58,12 +58,18 @@ class _QuietFinder(importlib.abc.MetaPathFinder):
             def load_quietly(module: types.ModuleType) -> None:
                 with without_chatter():
                     load(module)
+                    if fullname == "tensorflow":
+                        module.get_logger().setLevel("WARNING")  # below, it tells its inner steps
+                        module.config.list_physical_devices()  # complains of a missing CUDA
 
             spec.loader.exec_module = load_quietly
         return spec
 
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only, from where levels apply
-for _name in ("tensorflow", "keras"):  # keras looks for devices
-    if _name not in sys.modules:
-        sys.meta_path.insert(0, _QuietFinder(_name))
+def install() -> None:
+    """Makes the start of TensorFlow and Keras quiet, if they are not loaded yet."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only, from where levels apply
+    for name in ("tensorflow", "keras"):  # keras looks for devices
+        finders = [finder for finder in sys.meta_path if isinstance(finder, _QuietFinder)]
+        if name not in sys.modules and name not in (finder.name for finder in finders):
+            sys.meta_path.insert(0, _QuietFinder(name))

@@ -17,17 +17,14 @@ import dataclasses
 import json
 from typing import NoReturn
 
-import keras
 from absl import app, flags
 
-from txl_tf import model_dir as model_dirs
 from txl_tf.cli import config_flags, entry_point
-from txl_tf.configs import presets
+from txl_tf.configs import choices, presets
 from txl_tf.configs.run import Config
 from txl_tf.data.metadata import Metadata
 from txl_tf.inference.metrics import plain
-from txl_tf.training import interruption, loop, profiler
-from txl_tf.training.distribution import STRATEGIES, make_distribution
+from txl_tf.training import interruption
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
@@ -47,7 +44,7 @@ _NEW_DATA = flags.DEFINE_bool(
 _STRATEGY = flags.DEFINE_enum(
     "strategy",
     "auto",
-    list(STRATEGIES),
+    choices.STRATEGIES,
     "How a step's rows spread: one_device; mirrored, over all GPUs of this machine; multi_worker, "
     "over the machines of TF_CONFIG; tpu. auto takes the last of these that there is.",
 )
@@ -83,6 +80,11 @@ _TO_BE_RUN_AGAIN = 75  # EX_TEMPFAIL
 
 def main(argv: list[str]) -> int:
     del argv  # entry_point refuses arguments that are no flags
+    import keras
+
+    from txl_tf.training import loop
+    from txl_tf.training.distribution import make_distribution
+
     profile_steps = _profile_steps()
     distribution = make_distribution(_STRATEGY.value, _TPU.value)  # soon: workers have to meet
     entry_point.log_devices()
@@ -105,6 +107,8 @@ def main(argv: list[str]) -> int:
 
 
 def _profile_steps() -> tuple[int, int] | None:
+    from txl_tf.training import profiler
+
     try:
         return None if _PROFILE_STEPS.value is None else profiler.parse(_PROFILE_STEPS.value)
     except ValueError as error:
@@ -113,6 +117,8 @@ def _profile_steps() -> tuple[int, int] | None:
 
 def _config() -> Config:
     """The config to start from, with the data's vocabulary and the changes by flags."""
+    from txl_tf import model_dir as model_dirs
+
     vocab_size = Metadata.load(_DATA_DIR.value).vocab_size
     if _PRESET.value is not None:
         base = presets.preset(_PRESET.value)

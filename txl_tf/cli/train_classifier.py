@@ -20,18 +20,18 @@ import dataclasses
 import json
 import sys
 import time
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import keras
 from absl import app, flags
 
-from txl_tf.classification import batches, training
 from txl_tf.classification import config as configs
-from txl_tf.classification.classifier import Classifier
 from txl_tf.cli import config_flags, entry_point
+from txl_tf.configs.backbones import BACKBONES
 from txl_tf.data import labelled_text, outputs, text
-from txl_tf.models.backbones import BACKBONES
 from txl_tf.progress import Progress
+
+if TYPE_CHECKING:
+    from txl_tf.classification.classifier import Classifier
 
 _TRAIN = flags.DEFINE_string("train", None, "Labelled texts for training: a file or a folder.")
 _VALID = flags.DEFINE_string("valid", None, "Labelled texts that decide which weights are best.")
@@ -87,7 +87,7 @@ def main(argv: list[str]) -> None:
     elif _TRAIN.value is not None:
         _train(_TRAIN.value)
     else:
-        classifier = Classifier.load(_MODEL_DIR.value)
+        classifier = _load()
         _evaluate(classifier, "test", _read(_held_out()["test"], classifier.config.labels))
 
 
@@ -97,7 +97,18 @@ def _refuse(because: str, *names: str) -> None:
             raise app.UsageError(f"--{name} must be left out, {because}")
 
 
+def _load() -> "Classifier":
+    from txl_tf.classification.classifier import Classifier
+
+    return Classifier.load(_MODEL_DIR.value)
+
+
 def _train(path: str) -> None:
+    import keras
+
+    from txl_tf.classification import batches, training
+    from txl_tf.classification.classifier import Classifier
+
     folder = outputs.checked("model_dir", _MODEL_DIR.value)
     if _BACKBONE.value == "encoder":
         _refuse("an encoder reads a text at once", "segment_len")
@@ -135,7 +146,7 @@ def _read(path: str, labels: tuple[str, ...]) -> list[labelled_text.Text]:
     return texts
 
 
-def _evaluate(classifier: Classifier, split: str, texts: list[labelled_text.Text]) -> None:
+def _evaluate(classifier: "Classifier", split: str, texts: list[labelled_text.Text]) -> None:
     start = time.monotonic()
     encoded = classifier.encode(texts)
     if split != "train":  # of these, training has told
@@ -145,13 +156,13 @@ def _evaluate(classifier: Classifier, split: str, texts: list[labelled_text.Text
     _print(split, classifier, scores.to_dict() | {"seconds": seconds})
 
 
-def _print(split: str, classifier: Classifier, scores: dict[str, object]) -> None:
+def _print(split: str, classifier: "Classifier", scores: dict[str, object]) -> None:
     told = {"labels": len(classifier.config.labels), "step": classifier.step}
     print(json.dumps({"split": split} | scores | told | {"model_dir": _MODEL_DIR.value}))
 
 
 def _predict(path: str) -> None:
-    classifier = Classifier.load(_MODEL_DIR.value)
+    classifier = _load()
     if path == "-":
         source = text.Source("standard input", 0, lambda: sys.stdin.buffer)
         texts = labelled_text.of_lines(source)

@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.configs.choices import STATE_DTYPES
 from txl_tf.models.memory import KeyValues, Memory
 
 LENGTH = "mem_length"
-DTYPES = ("float32", "float16")
 
 
 class Wire(abc.ABC):
@@ -26,8 +26,8 @@ class Wire(abc.ABC):
     """
 
     def __init__(self, model, dtype: str = "float32", batch_size: int | None = None):
-        if dtype not in DTYPES:
-            raise ValueError(f"state_dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+        if dtype not in STATE_DTYPES:
+            raise ValueError(f"state_dtype must be one of {', '.join(STATE_DTYPES)}, got {dtype!r}")
         self.mem_len = model.config.mem_len
         self._inside = model.compute_dtype
         self.specs: dict[str, tf.TensorSpec] = {

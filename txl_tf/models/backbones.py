@@ -4,7 +4,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
 from txl_tf.models import block_stack
 from txl_tf.models.encoder import Encoder
 from txl_tf.models.transformer_xl import TransformerXL
@@ -16,8 +15,6 @@ class EncoderBackbone:
 
     Shapes of `read`: those of an `Encoder`; lengths are not None.
     """
-
-    CONFIG = EncoderConfig
 
     def __init__(self, config, segment_len, dtype):
         if segment_len is not None:
@@ -43,8 +40,6 @@ class RecurrentBackbone:
     Each segment is a part of the graph, which so grows with their number. No gradient passes the
     memory, but each segment's own states get theirs.
     """
-
-    CONFIG = TransformerXLConfig
 
     def __init__(self, config, segment_len, dtype):
         if segment_len is None or segment_len < 1:
@@ -81,12 +76,3 @@ class RecurrentBackbone:
 
 
 BACKBONES: dict[str, Any] = {"encoder": EncoderBackbone, "causal": RecurrentBackbone}
-
-
-def name_of(config):
-    """The name in `BACKBONES` of what a config describes."""
-    names = [name for name, kind in BACKBONES.items() if isinstance(config, kind.CONFIG)]
-    if not names:
-        known = " or ".join(kind.CONFIG.__name__ for kind in BACKBONES.values())
-        raise ValueError(f"config must be a {known}, got {config!r}")
-    return names[0]

@@ -2,6 +2,7 @@
 
 import keras
 
+from txl_tf.configs import backbones
 from txl_tf.models.pooling import POOLING
 from txl_tf.models.task_head import Head, label_layer
 
@@ -25,7 +26,7 @@ class SequenceClassifier(Head):
     def __init__(self, config, num_labels, pooling="mean", *, segment_len=None, **kwargs):
         if num_labels < 2:
             raise ValueError(f"num_labels must be at least 2, got {num_labels}")
-        check_pooling(pooling, config.is_causal)
+        backbones.check_pooling(pooling, config.is_causal)
         super().__init__(config, segment_len=segment_len, **kwargs)
         self.num_labels = num_labels
         self.pooling = pooling
@@ -40,21 +41,6 @@ class SequenceClassifier(Head):
 
     def get_config(self):
         return super().get_config() | {"num_labels": self.num_labels, "pooling": self.pooling}
-
-
-def check_pooling(pooling, is_causal):
-    """Refuses a pooling that there is not, or that makes no sense for the backbone.
-
-    Raises:
-      ValueError: says why.
-    """
-    if pooling not in POOLING:
-        raise ValueError(f"pooling must be one of {', '.join(POOLING)}, got {pooling!r}")
-    if is_causal and pooling == "first":
-        raise ValueError(
-            "pooling must be mean, max or last for a causal backbone, whose first token has seen "
-            "nothing of the text, got 'first'"
-        )
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

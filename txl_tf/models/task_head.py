@@ -5,9 +5,10 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from txl_tf.configs import backbones
 from txl_tf.configs.validation import from_dict
 from txl_tf.models import block_stack, named_inputs, scoring_model
-from txl_tf.models.backbones import BACKBONES, name_of
+from txl_tf.models.backbones import BACKBONES
 from txl_tf.ops.shapes import shape_of
 
 
@@ -36,7 +37,7 @@ class Head(scoring_model.ScoringModel):
         super().__init__(**kwargs)
         self.config = config
         self.segment_len = segment_len
-        self._reader = BACKBONES[name_of(config)](config, segment_len, self.dtype_policy)
+        self._reader = BACKBONES[backbones.name_of(config)](config, segment_len, self.dtype_policy)
         self.backbone = self._reader.model
         self.seed_generator = keras.random.SeedGenerator()
 
@@ -81,7 +82,7 @@ class Head(scoring_model.ScoringModel):
 
     def get_config(self):
         own = {
-            "backbone": name_of(self.config),
+            "backbone": backbones.name_of(self.config),
             "config": dataclasses.asdict(self.config),
             "segment_len": self.segment_len,
         }
@@ -89,7 +90,7 @@ class Head(scoring_model.ScoringModel):
 
     @classmethod
     def from_config(cls, config):
-        kind = BACKBONES[config.pop("backbone")].CONFIG
+        kind = backbones.BACKBONES[config.pop("backbone")]
         return cls(from_dict(kind, config.pop("config")), **config)
 
 

@@ -12,7 +12,6 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-import grpc
 import numpy as np
 
 from txl_tf.serving_client import errors, http_fetch, json_arrays, messages
@@ -57,6 +56,9 @@ class Grpc:
 
     def __init__(self, server: str, model: str, version: int | None, timeout: float):
         self._server, self._model, self._version, self._timeout = server, model, version, timeout
+        import grpc  # here, as REST does without it
+
+        self._grpc = grpc
         self._channel = grpc.insecure_channel(server, options=_UNLIMITED)
         self._call = self._channel.unary_unary(
             _PREDICT,
@@ -78,7 +80,7 @@ class Grpc:
         request.output_filter.extend(outputs)
         try:
             answer = self._call(request, timeout=self._timeout)
-        except grpc.RpcError as error:
+        except self._grpc.RpcError as error:
             raise self._error(error) from error
         if answer.model_spec.HasField("version"):
             self._version = answer.model_spec.version.value
@@ -86,12 +88,13 @@ class Grpc:
             return {item.key: messages.array_of(item.key, item.value) for item in answer.outputs}
 
     def _error(self, error: Any) -> ServerError:
+        status = self._grpc.StatusCode
         code, details = error.code(), error.details() or error.code().name
-        if code == grpc.StatusCode.UNAVAILABLE:
+        if code == status.UNAVAILABLE:
             return errors.unreachable(self._server, details)
-        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        if code == status.DEADLINE_EXCEEDED:
             return errors.too_slow(self._server, self._timeout)
-        return errors.refusal(details, invalid=code == grpc.StatusCode.INVALID_ARGUMENT)
+        return errors.refusal(details, invalid=code == status.INVALID_ARGUMENT)
 
 
 class Rest:

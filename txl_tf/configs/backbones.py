@@ -1,0 +1,36 @@
+"""The configs of backbones that task heads stand on, and which poolings each allows."""
+
+from typing import Any
+
+from txl_tf.configs.choices import POOLINGS
+from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
+
+BACKBONES: dict[str, Any] = {"encoder": EncoderConfig, "causal": TransformerXLConfig}
+
+
+def name_of(config: object) -> str:
+    """Returns the name in `BACKBONES` of a config's class.
+
+    Raises:
+      ValueError: it is the config of no backbone.
+    """
+    for name, kind in BACKBONES.items():
+        if isinstance(config, kind):
+            return name
+    known = " or ".join(kind.__name__ for kind in BACKBONES.values())
+    raise ValueError(f"config must be a {known}, got {config!r}")
+
+
+def check_pooling(pooling: str, is_causal: bool) -> None:
+    """Refuses an unknown pooling, and one that makes no sense for a causal backbone.
+
+    Raises:
+      ValueError: names the pooling and the choices.
+    """
+    if pooling not in POOLINGS:
+        raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
+    if is_causal and pooling == "first":
+        raise ValueError(
+            "pooling must be mean, max or last for a causal backbone, whose first token has seen "
+            "nothing of the text, got 'first'"
+        )

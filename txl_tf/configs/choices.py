@@ -1,0 +1,19 @@
+"""Names that programs offer in their flags, which load no TensorFlow to list them.
+
+Each tuple lists, in order, the names of a table that says what they do:
+
+    STRATEGIES      txl_tf.training.distribution.STRATEGIES
+    STATES          txl_tf.inference.decode_state.STATES
+    QUANTIZATIONS   txl_tf.export.edge.quantization.QUANTIZATIONS
+    IMPORT_FORMATS  txl_tf.conversion.formats.FORMATS
+    EXPORT_FORMATS  txl_tf.conversion.export_checkpoint.TARGETS
+    POOLINGS        txl_tf.models.pooling.POOLING
+"""
+
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+STATES = ("kv", "hidden")
+STATE_DTYPES = ("float32", "float16")
+QUANTIZATIONS = ("none", "float16", "dynamic", "int8")
+IMPORT_FORMATS = ("tf1", "pytorch", "nvidia", "huggingface")
+EXPORT_FORMATS = ("tf1", "huggingface")
+POOLINGS = ("mean", "max", "first", "last")
