@@ -116,12 +116,6 @@ def transitive(deps, target):
     return seen
 
 
-def program_names():
-    """Modules of txl_tf.cli that are programs."""
-    modules = sorted((ROOT / "txl_tf" / "cli").glob("*.py"))
-    return [path.stem for path in modules if "\ndef run() -> NoReturn:" in path.read_text()]
-
-
 class BuildFileTest(absltest.TestCase):
     def setUp(self):
         super().setUp()
@@ -146,7 +140,9 @@ class BuildFileTest(absltest.TestCase):
         programs = {
             f for f in scripts if re.search(r"^    \w+\.run\(", (ROOT / f).read_text(), re.M)
         }
-        self.assertContainsSubset({f"scripts/{name}.py" for name in program_names()}, programs)
+        self.assertContainsSubset(
+            {f"scripts/{name}.py" for name in helpers.program_names()}, programs
+        )
         self.assertEqual(programs, set(scripts))
         self.assertEqual(set(self.build.binaries.values()), programs)
         tests = set(self.build._glob(["tests/**/*_test.py"]))
@@ -171,7 +167,7 @@ class BuildFileTest(absltest.TestCase):
                 self.assertNotIn("cli", self.build.deps[target])
 
     def test_a_script_only_starts_its_program(self):
-        for name in program_names():
+        for name in helpers.program_names():
             text = (ROOT / "scripts" / f"{name}.py").read_text()
             self.assertEqual(ast.unparse(ast.parse(text).body[1]), f"from txl_tf.cli import {name}")
             self.assertEndsWith(text, f'\n\nif __name__ == "__main__":\n    {name}.run()\n')

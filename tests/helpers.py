@@ -24,6 +24,12 @@ def shared(path):
     return found
 
 
+def program_names():
+    """Modules of txl_tf.cli that are programs."""
+    modules = sorted((ROOT / "txl_tf" / "cli").glob("*.py"))
+    return [path.stem for path in modules if "\ndef run() -> NoReturn:" in path.read_text()]
+
+
 def tiny_config(**changes):
     """V 11, L 2, D 8, H 2, K 4, F 16, no dropout, with `changes`."""
     sizes = dict(vocab_size=11, num_layers=2, d_model=8, num_heads=2, head_dim=4, d_inner=16)

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.training.loop import train
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ATTENTION",
     "FEED_FORWARD",

@@ -1,7 +1,7 @@
 """Averages the weights of a run's checkpoints into a new model_dir, often a better model.
 
-    python scripts/average_checkpoints.py --model_dir=RUN --output_dir=NEW
-    python scripts/average_checkpoints.py --model_dir=RUN --output_dir=NEW --steps=8000,9000
+    txl-average --model_dir=RUN --output_dir=NEW
+    txl-average --model_dir=RUN --output_dir=NEW --steps=8000,9000
 
 Averaged are the kept checkpoints (train.keep_checkpoints of the run, besides the best), the newest
 of them, or those of some steps. All programs take the new folder; train by --init_from. The last

@@ -1,6 +1,6 @@
 """Measures a model on a split of prepared data: loss, perplexity, bits per byte and character.
 
-    python scripts/evaluate.py --model_dir=RUN --data_dir=DATA --split=test
+    txl-evaluate --model_dir=RUN --data_dir=DATA --split=test
 
 Every token of the split but the first is scored once, with the memory of those before it in its
 row; --layout=reference, which published presets have, batches as the original code did.

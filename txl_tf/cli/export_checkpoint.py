@@ -1,7 +1,7 @@
 """Writes a model's weights as another implementation does: the way back of import_checkpoint.
 
-    python scripts/export_checkpoint.py --format=tf1 --model_dir=RUN --output_dir=DIR
-    python scripts/export_checkpoint.py --format=huggingface --model_dir=RUN --output_dir=DIR
+    txl-export --format=tf1 --model_dir=RUN --output_dir=DIR
+    txl-export --format=huggingface --model_dir=RUN --output_dir=DIR
 
 tf1 writes model.ckpt-STEP and config.json with the original's flags; huggingface writes what
 TransfoXLLMHeadModel.from_pretrained reads. The tokenizer goes into DIR/tokenizer. Where the other

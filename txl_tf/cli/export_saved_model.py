@@ -1,6 +1,6 @@
 """Exports a model for TF Serving: a SavedModel with its tokenizer inside.
 
-    python scripts/export_saved_model.py --model_dir=RUN --output_dir=EXPORTS/NAME
+    txl-export-saved-model --model_dir=RUN --output_dir=EXPORTS/NAME
 
 Writes EXPORTS/NAME/1, which a server with --model_name=NAME --model_base_path=EXPORTS/NAME loads as
 it is; --version=2 puts a newer one beside it. Signatures: step (ids and state in, scores and state

@@ -1,6 +1,6 @@
 r"""Converts a model for devices: a .tflite file, and beside it the folder with its vocabulary.
 
-    python scripts/export_tflite.py --model_dir=RUN --output=NAME.tflite --quantize=dynamic \
+    txl-export-tflite --model_dir=RUN --output=NAME.tflite --quantize=dynamic \
         --data_dir=DATA --split=test
 
 Writes NAME.tflite (signatures step and score, of fixed shapes, TFLite's own operators alone) and

@@ -1,9 +1,9 @@
 """Continues text with a model.
 
-    python scripts/generate.py --model_dir=RUN --prompt='Once upon' --length=300 --temperature=0.8
-    python scripts/generate.py --model_dir=RUN --prompt=A --prompt=B --num_samples=3 --seed=1 --json
-    python scripts/generate.py --model_dir=RUN --prompt='Once upon' --num_beams=8
-    python scripts/generate.py --model_dir=RUN --interactive
+    txl-generate --model_dir=RUN --prompt='Once upon' --length=300 --temperature=0.8
+    txl-generate --model_dir=RUN --prompt=A --prompt=B --num_samples=3 --seed=1 --json
+    txl-generate --model_dir=RUN --prompt='Once upon' --num_beams=8
+    txl-generate --model_dir=RUN --interactive
 
 stdout has the prompt and its continuation, as it comes; of several, each under a line that says
 which it is. --json prints one object a continuation instead. The continuation is as likely as the

@@ -1,8 +1,8 @@
 r"""Makes a model_dir of another implementation's checkpoint.
 
-    python scripts/import_checkpoint.py --format=tf1 --checkpoint=DIR/model.ckpt-0 \
+    txl-import --format=tf1 --checkpoint=DIR/model.ckpt-0 \
         --preset=wt103_large --vocab=DIR/cache.pkl --model_dir=RUN
-    python scripts/import_checkpoint.py --format=huggingface --checkpoint=FOLDER --model_dir=RUN
+    txl-import --format=huggingface --checkpoint=FOLDER --model_dir=RUN
 
 The shapes of the tensors tell almost everything; what they do not (mem_len, clamp_len and the like)
 comes from --config, --preset or flags, and what contradicts them is refused. Nothing is written

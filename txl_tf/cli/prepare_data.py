@@ -1,8 +1,8 @@
 r"""Turns text into shards of tokens, the vocabulary and metadata.json, for train.py and others.
 
-    python scripts/prepare_data.py --train='text/*.txt' --valid=valid.txt --tokenizer=char \
+    txl-prepare --train='text/*.txt' --valid=valid.txt --tokenizer=char \
         --output_dir=DATA
-    python scripts/prepare_data.py --builtin_corpus --output_dir=DATA
+    txl-prepare --builtin_corpus --output_dir=DATA
 
 Text is UTF-8, plain or compressed by gzip, bzip2, xz or zstd, and may be larger than memory; a name
 may have wildcards, "**" being any number of folders. Flags that a tokenizer does not take are

@@ -1,8 +1,8 @@
 """Scores text: the log-probability of each token, read through the model's memory.
 
-    python scripts/score.py --model_dir=RUN --input=FILE
-    grep -v '^$' FILE | python scripts/score.py --model_dir=RUN --input=- --per_line --summary
-    python scripts/score.py --tflite=NAME.tflite --input=FILE
+    txl-score --model_dir=RUN --input=FILE
+    grep -v '^$' FILE | txl-score --model_dir=RUN --input=- --per_line --summary
+    txl-score --tflite=NAME.tflite --input=FILE
 
 Prints one JSON object a text: {tokens, log_probs (natural logarithms, the first null), num_tokens,
 unknown, nats, perplexity, bits_per_byte, bits_per_character, bits_unavailable: the reason where

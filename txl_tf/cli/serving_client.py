@@ -1,9 +1,9 @@
 """Talks to an exported model on TensorFlow Serving, by gRPC or by REST.
 
-    python scripts/serving_client.py --model=NAME --score='Once upon a time'
-    python scripts/serving_client.py --model=NAME --score=@FILE --server=http://localhost:8501
-    python scripts/serving_client.py --model=NAME --generate='Once upon' --length=300 --top_p=0.9
-    python scripts/serving_client.py --model=NAME --converse --temperature=0.8
+    txl-serving-client --model=NAME --score='Once upon a time'
+    txl-serving-client --model=NAME --score=@FILE --server=http://localhost:8501
+    txl-serving-client --model=NAME --generate='Once upon' --length=300 --top_p=0.9
+    txl-serving-client --model=NAME --converse --temperature=0.8
 
 --server is HOST:PORT for gRPC, http://HOST:PORT for REST.
 

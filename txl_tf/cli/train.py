@@ -1,6 +1,6 @@
 """Trains a Transformer-XL on data that prepare_data wrote; run again, it goes on where it was.
 
-    python scripts/train.py --data_dir=DATA --model_dir=RUN --preset=tiny --train_steps=1000
+    txl-train --data_dir=DATA --model_dir=RUN --preset=tiny --train_steps=1000
 
 A new run is the preset with the changes given by flags. In a model_dir that holds a run, its
 config is the start instead (or --preset, if given); what makes it another run is refused, and other
@@ -9,8 +9,8 @@ by a signal or a preemption notice, saved, to be run again.
 
 Fine-tuning, on text whose new symbols come after those that the model knows:
 
-    python scripts/prepare_data.py --extend_vocab=MODEL --train=TEXT --output_dir=DATA
-    python scripts/train.py --data_dir=DATA --init_from=MODEL --model_dir=RUN --train_steps=1000
+    txl-prepare --extend_vocab=MODEL --train=TEXT --output_dir=DATA
+    txl-train --data_dir=DATA --init_from=MODEL --model_dir=RUN --train_steps=1000
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 r"""Trains a classifier of long texts, evaluates it, and gives new texts their labels.
 
-    python scripts/train_classifier.py --train=TRAIN --valid=VALID --test=TEST --model_dir=MODEL
-    python scripts/train_classifier.py --test=TEST --model_dir=MODEL
-    python scripts/train_classifier.py --predict=TEXTS --model_dir=MODEL
+    txl-classify --train=TRAIN --valid=VALID --test=TEST --model_dir=MODEL
+    txl-classify --test=TEST --model_dir=MODEL
+    txl-classify --predict=TEXTS --model_dir=MODEL
 
 TRAIN, VALID and TEST are files with a line label<TAB>text for each text, in which a newline, a tab,
 a carriage return and a backslash of the text are written \n, \t, \r and \\; or folders with a
