@@ -6,10 +6,10 @@ from unittest import mock
 import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
+from benchmark_test import SMALL
 
 import helpers
 import trained
-from benchmark_test import SMALL
 from benchmarks import timing
 from benchmarks.options import Options
 from benchmarks.suites import growth

@@ -4,11 +4,11 @@ import contextlib
 from unittest import mock
 
 import numpy as np
+import parity_test
 import pytest
 from absl.testing import absltest, parameterized
 
 import helpers
-import parity_test
 import trained
 from benchmarks import comparison
 from benchmarks.options import Options

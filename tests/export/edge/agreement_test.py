@@ -3,9 +3,9 @@
 import dataclasses
 
 import numpy as np
+import runtime_test
 from absl.testing import absltest, parameterized
 
-import edge_test
 import helpers
 import rounding
 from txl_tf.data.text_size import TextSize
@@ -35,7 +35,7 @@ class AgreementTest(parameterized.TestCase):
 
     def test_agreement_counts(self):
         """Held to a model that is not the one converted: it must disagree."""
-        model, path = edge_test.exported()
+        model, path = runtime_test.exported()
         other, found = TransformerXL(model.config), runtime.EdgeModel(path)
         helpers.loud(other, 1)
         held_out = sample(101, seed=4)

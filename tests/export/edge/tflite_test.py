@@ -8,11 +8,11 @@ import unittest.mock
 
 import numpy as np
 import pytest
+import runtime_test
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 from ai_edge_litert import schema_py_generated as schema
 
-import edge_test
 import helpers
 import quick_training
 import rounding
@@ -47,7 +47,7 @@ class ExportTest(parameterized.TestCase):
         path = path or str(helpers.temp_dir(self) / "model.tflite")
         report = tflite.export_tflite(
             model,
-            edge_test.tokenizer(config.vocab_size),
+            runtime_test.tokenizer(config.vocab_size),
             Config(model=config),
             path,
             segment_len=segment_len,
@@ -96,7 +96,7 @@ class ExportTest(parameterized.TestCase):
     def test_chained_calls_equal_the_saved_model(self):  # AC20
         model, _, found = self.export()
         folder = str(helpers.temp_dir(self) / "toy")
-        export_saved_model(model, edge_test.tokenizer(11), Config(model=model.config), folder)
+        export_saved_model(model, runtime_test.tokenizer(11), Config(model=model.config), folder)
         served = tf.saved_model.load(f"{folder}/1").signatures
         state, edge_state = served["initial_state"](batch_size=tf.constant(1)), found.initial(1)
         for seed in range(3):
@@ -216,7 +216,7 @@ class ExportTest(parameterized.TestCase):
     def test_nothing_is_overwritten_or_left_half_written(self):
         folder = helpers.temp_dir(self)
         path = str(folder / "model.tflite")
-        data = pathlib.Path(edge_test.exported()[1]).read_bytes()
+        data = pathlib.Path(runtime_test.exported()[1]).read_bytes()
         self.enterContext(unittest.mock.patch.object(tflite, "_convert", return_value=data))
         broken = unittest.mock.patch.object(agreement, "measure", side_effect=KeyError("no"))
         with broken, self.assertRaises(KeyError):
@@ -245,7 +245,7 @@ class ExportTest(parameterized.TestCase):
 
     def test_int8_needs_text_and_models_float32(self):
         model = TransformerXL(helpers.tiny_config())
-        arguments = [edge_test.tokenizer(), Config(model=model.config), self.path()]
+        arguments = [runtime_test.tokenizer(), Config(model=model.config), self.path()]
         with self.assertRaisesRegex(ValueError, "calibration must be given for int8"):
             tflite.export_tflite(model, *arguments, segment_len=4, quantize="int8")
         with self.assertRaisesRegex(ValueError, "tokenizer must have the model's 11 ids, got 256"):

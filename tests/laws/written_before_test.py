@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+import helpers
 import rounding
 from txl_tf import model_dir
 from txl_tf.classification.classifier import Classifier
@@ -28,7 +29,7 @@ from txl_tf.export.edge import runtime
 from txl_tf.inference.model_scorer import Scorer
 from txl_tf.training.loop import train
 
-_ARCHIVE = pathlib.Path(__file__).parent / "golden" / "written_at_94780b1.tar.xz"
+_ARCHIVE = helpers.GOLDEN / "written_at_94780b1.tar.xz"
 
 
 @functools.cache

@@ -7,13 +7,13 @@ import unittest
 from unittest import mock
 
 import numpy as np
+import parity_test
 import pytest
 from absl.testing import absltest, parameterized
+from benchmark_test import SMALL
 
 import helpers
-import parity_test
 import trained
-from benchmark_test import SMALL
 from benchmarks.suites import data, data_reading
 from benchmarks.workers import json_worker
 from txl_tf.configs.run import Config, TrainConfig

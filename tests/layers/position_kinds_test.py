@@ -1,4 +1,4 @@
-"""Laws of every kind of position; tests/golden_test.py holds them to the originals' numbers."""
+"""Laws of every kind of position; laws/golden_test.py holds them to the originals' numbers."""
 
 import functools
 

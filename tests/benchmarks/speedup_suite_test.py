@@ -5,11 +5,11 @@ from unittest import mock
 import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
+from benchmark_test import SMALL
 
 import helpers
 import rounding
 import trained
-from benchmark_test import SMALL
 from benchmarks import comparison
 from benchmarks.options import Options
 from benchmarks.suites import speedup

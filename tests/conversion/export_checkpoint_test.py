@@ -2,6 +2,7 @@
 
 import json
 
+import import_checkpoint_test as importing
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -9,7 +10,6 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
-import import_checkpoint_test as importing
 import rounding
 import trained
 from txl_tf import model_dir as model_dirs

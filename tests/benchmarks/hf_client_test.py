@@ -7,12 +7,12 @@ import json
 import sys
 
 import numpy as np
+import parity_test
 import pytest
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
-import parity_test
 import rounding
 from benchmarks import timing
 from benchmarks.workers import hf_client

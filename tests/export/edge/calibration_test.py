@@ -3,9 +3,9 @@
 import gzip
 
 import numpy as np
+import runtime_test
 from absl.testing import absltest
 
-import edge_test
 import helpers
 from txl_tf.data import text, tokenizers
 from txl_tf.data.text_size import TextSize
@@ -17,10 +17,10 @@ class SamplesTest(absltest.TestCase):
         folder = helpers.temp_dir(self)
         (folder / "a.gz").write_bytes(gzip.compress(b"ab" * 50))
         sources = [text.Source.from_path(str(folder / "a.gz")), text.Source.from_text("b", "c?")]
-        found = calibration.of_text(edge_test.tokenizer(), sources, 1000)
+        found = calibration.of_text(runtime_test.tokenizer(), sources, 1000)
         np.testing.assert_array_equal(found.ids, [0, 1] * 50 + [2, 10])
         self.assertEqual(found.size, TextSize(tokens=102, bytes=102, characters=102, unknown=1))
-        found = calibration.of_text(edge_test.tokenizer(), sources, 7)
+        found = calibration.of_text(runtime_test.tokenizer(), sources, 7)
         np.testing.assert_array_equal(found.ids, [0, 1, 0, 1, 0, 1, 0])
         np.testing.assert_array_equal(found.part(2, 4).ids, [0, 1])
 

@@ -6,10 +6,10 @@ import shlex
 
 import numpy as np
 from absl.testing import absltest, parameterized
+from models_test import count
 
 import helpers
 import lowering
-from models_docs_test import count
 from txl_tf.configs import presets
 from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.models.transformer_xl import TransformerXL

@@ -3,10 +3,10 @@
 import pathlib
 
 import numpy as np
+import runtime_test
 from absl.testing import absltest
 from ai_edge_litert import schema_py_generated as schema
 
-import edge_test
 from txl_tf.export.edge import flatbuffer
 
 
@@ -14,7 +14,7 @@ class FlatbufferTest(absltest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.data = pathlib.Path(edge_test.exported()[1]).read_bytes()
+        cls.data = pathlib.Path(runtime_test.exported()[1]).read_bytes()
 
     def test_packing_changes_nothing(self):
         found = flatbuffer.Flatbuffer(self.data)
