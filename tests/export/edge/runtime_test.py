@@ -31,11 +31,8 @@ class Absent(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] in ("tensorflow", "keras"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
-import importlib.util
-real = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *a: None if name == "tensorflow" else real(name, *a)
-from txl_tf.export import edge
-score = edge.scorer(sys.argv[1]).score(sys.argv[2])
+from txl_tf.export.edge import runtime
+score = runtime.scorer(sys.argv[1]).score(sys.argv[2])
 assert not {"tensorflow", "keras"} & set(sys.modules), "loaded"
 print(score.nats)
 """

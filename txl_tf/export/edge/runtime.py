@@ -1,6 +1,6 @@
 """Runs a .tflite file of `export_tflite` on a device: NumPy and LiteRT, no TensorFlow.
 
-    score = edge.scorer("model.tflite").score("some text")
+    score = runtime.scorer("model.tflite").score("some text")
 
 Beside NAME.tflite stands the folder NAME.assets with the tokenizer and model.json.
 """
