@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv if needed and installs the project into it, unless that is up to date.
 #
-#   bash scripts/install.sh [dev]    dev: with the developer tools
+#   bash scripts/install.sh [dev]    with all extras; dev: with the developer tools too
 #
 # PYTHON names the interpreter to make .venv with; else a fitting one is looked for.
 set -euo pipefail
@@ -76,6 +76,6 @@ if [[ "$(cat "$stamp" 2>/dev/null)" == "$state" ]]; then
 fi
 echo "Installing into .venv: about 2.5 GB, minutes on a first run."
 quiet="$([[ -t 1 ]] || echo --quiet)"
-.venv/bin/python -m pip install --disable-pip-version-check $quiet -e ".${extra:+[$extra]}"
+.venv/bin/python -m pip install --disable-pip-version-check $quiet -e ".[${extra:-all}]"
 echo "$state" >"$stamp"
 echo "$state" >.venv/installed # `dev` holds all that is in the plain installation

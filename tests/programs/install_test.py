@@ -67,26 +67,26 @@ class InstallTest(parameterized.TestCase):
         self.python("python3", version)
         for _ in range(2):
             self.assertEqual(self.install().returncode, 0)
-            self.assertEqual(self.asked_of_pip(), ["."])
+            self.assertEqual(self.asked_of_pip(), [".[all]"])
         with open(self.project / "requirements.txt", "a") as file:
             file.write("more\n")
         self.install()
-        self.assertEqual(self.asked_of_pip(), [".", "."])
+        self.assertEqual(self.asked_of_pip(), [".[all]", ".[all]"])
 
     def test_developer_tools_come_on_top_and_hold_the_plain_installation(self):
         self.python("python3", "3.11.7")
         self.install()
         self.install("dev")
-        self.assertEqual(self.asked_of_pip(), [".", ".[dev]"])
+        self.assertEqual(self.asked_of_pip(), [".[all]", ".[dev]"])
         self.install()
         self.install("dev")
-        self.assertEqual(self.asked_of_pip(), [".", ".[dev]"])
+        self.assertEqual(self.asked_of_pip(), [".[all]", ".[dev]"])
 
     def test_a_failed_installation_is_tried_again(self):
         self.python("python3", "3.11.7", pip_fails=1)
         self.assertNotEqual(self.install().returncode, 0)
         self.assertNotEqual(self.install().returncode, 0)
-        self.assertEqual(self.asked_of_pip(), [".", "."])
+        self.assertEqual(self.asked_of_pip(), [".[all]", ".[all]"])
 
     def test_looks_past_an_unfit_python3(self):
         self.python("python3", "3.14.0")

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
+from txl_tf import extras
 from txl_tf.cli import streams, tf_startup_log
 
 _TERMINATED = 128 + signal.SIGTERM  # as shells say it
@@ -174,7 +175,8 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 def _expected_errors() -> tuple[type[Exception], ...]:
     tensorflow = sys.modules.get("tensorflow")  # never loaded: it cannot have failed
-    return (ValueError, OSError, *([tensorflow.errors.OpError] if tensorflow else []))
+    expected = (ValueError, OSError, extras.MissingExtraError)
+    return (*expected, *([tensorflow.errors.OpError] if tensorflow else []))
 
 
 def describe(error: Exception) -> str:

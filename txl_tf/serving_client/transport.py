@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from txl_tf import extras
 from txl_tf.serving_client import errors, http_fetch, json_arrays, messages
 from txl_tf.serving_client.errors import ServerError
 
@@ -56,7 +57,8 @@ class Grpc:
 
     def __init__(self, server: str, model: str, version: int | None, timeout: float):
         self._server, self._model, self._version, self._timeout = server, model, version, timeout
-        import grpc  # here, as REST does without it
+        with extras.required("serving"):
+            import grpc  # here, as REST does without it
 
         self._grpc = grpc
         self._channel = grpc.insecure_channel(server, options=_UNLIMITED)

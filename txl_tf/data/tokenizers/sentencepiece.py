@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from txl_tf import extras
 from txl_tf.data import files, text
 from txl_tf.data.tokenizers import tokenizer
 
@@ -85,7 +86,8 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
 
     @functools.cached_property
     def _processor(self) -> "sentencepiece.SentencePieceProcessor":
-        import sentencepiece  # see above
+        with extras.required("sentencepiece"):
+            import sentencepiece  # see above
 
         return sentencepiece.SentencePieceProcessor(model_proto=self.model)
 
@@ -167,7 +169,8 @@ class SamplingLearner(tokenizer.Learner):
             self._stride *= 2
 
     def finish(self) -> SentencePieceTokenizer:
-        import sentencepiece  # see above
+        with extras.required("sentencepiece"):
+            import sentencepiece  # see above
 
         model = io.BytesIO()
         # Text may have no space, as Chinese has, but a model without one would read it as U+2581.

@@ -4,9 +4,13 @@ import collections
 from collections.abc import Iterator
 from typing import Any
 
-import flatbuffers  # type: ignore[import-untyped]
 import numpy as np
-from ai_edge_litert import schema_py_generated as schema
+
+from txl_tf import extras
+
+with extras.required("edge"):
+    import flatbuffers  # type: ignore[import-untyped]
+    from ai_edge_litert import schema_py_generated as schema
 
 _MAGIC = b"TFL3"
 _NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if name.isupper()}

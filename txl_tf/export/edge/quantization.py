@@ -5,10 +5,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from ai_edge_litert import schema_py_generated as schema
 from tensorflow.lite.python.convert_phase import ConverterError
 
+from txl_tf import extras
 from txl_tf.export.edge.flatbuffer import Flatbuffer
+
+with extras.required("edge"):
+    from ai_edge_litert import schema_py_generated as schema
 
 # Makes inputs of signatures, as (signature, inputs), that the model meets in use.
 Calibration = Callable[[], Iterator[tuple[str, Mapping[str, np.ndarray]]]]

@@ -8,12 +8,15 @@ Beside NAME.tflite stands the folder NAME.assets with the tokenizer and model.js
 from collections.abc import Mapping
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter
 
+from txl_tf import extras
 from txl_tf.data import files, tokenizers
 from txl_tf.export.edge.description import FILE_NAME, LENGTH, EdgeDescription, Tensor
 from txl_tf.inference import text_scorer
 from txl_tf.ops.token_ids import check_ids
+
+with extras.required("edge"):
+    from ai_edge_litert.interpreter import Interpreter
 
 SUFFIX = ".tflite"
 

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
-from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
+from txl_tf import extras
 from txl_tf.data.tokenizers import Tokenizer
+
+with extras.required("serving"):
+    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 FILE_NAME = "tf_serving_warmup_requests"
 _TOKENS = (1, 16)  # of a row: as when generating, and as when reading
