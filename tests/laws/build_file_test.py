@@ -63,7 +63,7 @@ class Build:
 
 
 def module_name(file):
-    """Of "txl_tf/ops/__init__.py": "txl_tf.ops"; of "scripts/program.py": "program"."""
+    """Of "txl_tf/ops/__init__.py": "txl_tf.ops"; of "scripts/timing.py": "timing"."""
     dotted = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     return dotted.removeprefix("scripts.")
 

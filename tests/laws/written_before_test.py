@@ -20,6 +20,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
+import txl_tf.models  # noqa: F401 - registers the models with Keras
 from txl_tf import model_dir
 from txl_tf.classification.classifier import Classifier
 from txl_tf.configs.run import override

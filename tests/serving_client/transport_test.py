@@ -1,4 +1,4 @@
-"""Tests of scripts/serving_transport.py, over sockets."""
+"""The serving client's transport, over sockets."""
 
 import socket
 
