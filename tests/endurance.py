@@ -165,7 +165,7 @@ class _Watch:
     def _measured(self, batch, memory):
         begun = time.monotonic()
         metrics, memory = self.step(batch, memory)
-        float(metrics.nats)  # waits for the step
+        float(metrics.loss)  # waits for the step
         self.seconds.append(time.monotonic() - begun)
         self.memory.append(resident_bytes())
         return metrics, memory

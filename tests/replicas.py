@@ -83,7 +83,7 @@ def train(distribution, data_dir, model_dir, steps):
 
         def recorded(batch, memory):
             metrics, memory = step(batch, memory)
-            told.append(float(metrics.nats))
+            told.append(float(metrics.loss))
             return metrics, memory
 
         return recorded

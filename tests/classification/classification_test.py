@@ -73,7 +73,7 @@ class ClockTest(absltest.TestCase):
                 clock.return_value += next(durations)
                 zero = tf.constant(0.0)
                 return Metrics(
-                    nats=tf.constant(0.5),
+                    loss=tf.constant(0.5),
                     tokens=8.0,
                     learning_rate=zero,
                     gradient_norm=zero,
@@ -85,9 +85,9 @@ class ClockTest(absltest.TestCase):
                 for _ in range(3):
                     run.advance()
         first, *later = [record.getMessage() for record in logs.records]
-        self.assertEqual(first, "step=1 nats=0.5000")
+        self.assertEqual(first, "step=1 loss=0.5000")
         for line in later:
-            self.assertRegex(line, r"^step=\d nats=0.5000 tokens_per_s=\d+ seconds_left=5$")
+            self.assertRegex(line, r"^step=\d loss=0.5000 tokens_per_s=\d+ seconds_left=5$")
 
 
 class PageTest(absltest.TestCase):
@@ -311,7 +311,7 @@ class ClassifierTest(parameterized.TestCase):
         classifier.model.weights[0].assign(tf.fill(classifier.model.weights[0].shape, np.nan))
         folder = helpers.temp_dir(self) / "model"
         valid = draw_texts(8, seed=1) if with_valid else None
-        with self.assertRaisesRegex(NonFiniteError, "nats must be finite, got nan at step 1, num"):
+        with self.assertRaisesRegex(NonFiniteError, "loss must be finite, got nan at step 1, num"):
             training.train(classifier, draw_texts(24), valid, str(folder))
         self.assertFalse(folder.exists())
 

@@ -92,7 +92,7 @@ class GoldenTrainingTest(absltest.TestCase):
         metrics, model, memory = run(config, arrays)
         expected = arrays["io"]
         atol = atol_of(config, arrays)
-        for found, name in ((metrics.nats, "loss_dense"), (metrics.gradient_norm, "gnorm_dense")):
+        for found, name in ((metrics.loss, "loss_dense"), (metrics.gradient_norm, "gnorm_dense")):
             np.testing.assert_allclose(found, expected[name], rtol=0, atol=atol)
         rate = config.train.learning_rate
         lr_atol = rounding.tolerance(8, scale=rate)

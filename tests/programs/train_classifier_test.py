@@ -69,7 +69,7 @@ class TrainClassifierTest(parameterized.TestCase):
         self.assertEqual((valid["split"], valid["texts"]), ("valid", 6))
         self.assertEqual((test["split"], test["texts"]), ("test", 4))
         self.assertContainsSubset({"accuracy", "macro_f1", "nats", "step"}, test)
-        self.assertRegex(stderr, r"step=4 nats=\d\.\d+ tokens_per_s=\d+ seconds_left=0")
+        self.assertRegex(stderr, r"step=4 loss=\d\.\d+ tokens_per_s=\d+ seconds_left=0")
 
         again = trained.last_json(self.run_program(f"--test={data['test']}")[0])
         atol = rounding.of_scores(Classifier.load(self.model_dir).config.model, 64)

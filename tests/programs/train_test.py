@@ -111,7 +111,7 @@ class ResumeTest(TrainProgramTest):
         self.assertAlmostEqual(
             result["valid"]["bits_per_character"], result["valid"]["nats_per_token"] / np.log(2)
         )
-        for line in (r"devices: ", r"step=1 nats=.* first_step_s=", r"step=8 .*seconds_left=0"):
+        for line in (r"devices: ", r"step=1 loss=.* first_step_s=", r"step=8 .*seconds_left=0"):
             self.assertRegex(log, line)
 
         shutil.copytree(self.path("whole"), self.path("half"))
@@ -131,9 +131,9 @@ class ResumeTest(TrainProgramTest):
             for name in ("whole", "half")
         )
         for step in range(5, 9):
-            for name in ("nats", "lr", "gradient_norm"):
+            for name in ("loss", "lr", "gradient_norm"):
                 self.assertEqual(half[name, step], whole[name, step])
-        self.assertNotIn(("nats", 4), half)
+        self.assertNotIn(("loss", 4), half)
 
     def test_an_early_stop_is_an_end(self):
         """Exit code 0, at once when started again; the trace, the sample and the file are there."""

@@ -60,7 +60,7 @@ class Recorder:
         def recorded(batch, memory):
             self.count += 1
             metrics, self.memory = step(batch, memory)
-            self.nats.append(float(metrics.nats))
+            self.nats.append(float(metrics.loss))
             self.rates.append(float(metrics.learning_rate))
             self.first_ids.append(batch.ids[:, 0].numpy())
             if self._meddle:
@@ -232,7 +232,7 @@ class OutcomeTest(RunTest):
             Recorder(self)
             result = self.train(config(*changes))
         told = "\n".join(logs.output)
-        found = [line.partition("valid: nats=")[2] for line in logs.output if "valid:" in line]
+        found = [line.partition("valid: loss=")[2] for line in logs.output if "valid:" in line]
         valid = [float(line.split()[0]) for line in found]
         self.assertLen(valid, 8)
         self.assertAlmostEqual(result.best_nats_per_token / min(valid), 1.0, places=3)
@@ -241,8 +241,8 @@ class OutcomeTest(RunTest):
         best = model_dir.load(self.path())
         self.assertEqual(best.step, 1 + int(np.argmin(valid)))
         self.assertEqual(model_dir.load(self.path(), "latest").step, 8)
-        self.assertRegex(told, r"step=1 nats=\S+ bits_per_character=\S+ lr=0.5 .* first_step_s=")
-        self.assertRegex(told, r"step=8 nats=\S+ .* tokens_per_s=\S+ seconds_left=0")
+        self.assertRegex(told, r"step=1 loss=\S+ bits_per_character=\S+ lr=0.5 .* first_step_s=")
+        self.assertRegex(told, r"step=8 loss=\S+ .* tokens_per_s=\S+ seconds_left=0")
         self.assertRegex(told, r"parameters=\d+ steps_per_epoch=10 pairs_dropped=3\n")
         self.assertRegex(told, r"Config\(model=.* d_model=8, .*train_steps=8, ")
         tokenizer = model_dir.load(self.path()).tokenizer
@@ -260,11 +260,11 @@ class OutcomeTest(RunTest):
 
     def test_a_loss_that_is_no_number_leaves_the_checkpoints_alone(self):
         def spoil(count, metrics):
-            bad = dict(nats=tf.constant(np.nan), skipped=tf.constant(1.0))
+            bad = dict(loss=tf.constant(np.nan), skipped=tf.constant(1.0))
             return metrics._replace(**bad) if count == 6 else metrics
 
         Recorder(self, spoil)
-        with self.assertRaisesRegex(NonFiniteError, "nats must be finite, got nan at step 6"):
+        with self.assertRaisesRegex(NonFiniteError, "loss must be finite, got nan at step 6"):
             self.train(config("train.log_every=100", "train.max_skipped_steps=0"))
         self.assertEqual(model_dir.load(self.path(), "latest").step, 4)
 

@@ -46,7 +46,7 @@ class JournalTest(parameterized.TestCase):
         journal.note(1, metrics(2.0))
         self.now += 30.0  # compiles
         line, nats = self.told(journal.tell, 1)
-        self.assertRegex(line, r"^step=1 nats=2 bits_per_byte=2.885 lr=0.5 gradient_norm=1 first")
+        self.assertRegex(line, r"^step=1 loss=2 bits_per_byte=2.885 lr=0.5 gradient_norm=1 first")
         self.assertEndsWith(line, "first_step_s=30.0")
         self.assertEqual(nats, 2.0)
         for step in (2, 3, 4, 5):
@@ -96,8 +96,8 @@ class JournalTest(parameterized.TestCase):
         self.assertTrue(journal.is_due(11, 10))
 
     @parameterized.parameters(
-        (dict(nats=math.nan), "nats must be finite, got nan at step 2"),
-        (dict(nats=math.inf), "nats must be finite, got inf at step 2"),
+        (dict(nats=math.nan), "loss must be finite, got nan at step 2"),
+        (dict(nats=math.inf), "loss must be finite, got inf at step 2"),
         (dict(nats=1.0, gradient_norm=math.nan), "gradient_norm must be finite, got nan at step 2"),
     )
     def test_what_is_no_number_stops_the_run_before_it_is_saved(self, bad, message):
@@ -120,7 +120,7 @@ class JournalTest(parameterized.TestCase):
         with self.assertLogs(level="WARNING") as logs:
             self.assertEqual(journal.tell(5), 2.0)  # the mean of the others
         self.assertLen(logs.output, 3)
-        self.assertIn("step=3 skipped: nats=inf, weights and memory stay", logs.output[1])
+        self.assertIn("step=3 skipped: loss=inf, weights and memory stay", logs.output[1])
         for step in (6, 7):
             journal.note(step, metrics(1.0, gradient_norm=math.inf))
         with self.assertRaisesRegex(
@@ -145,14 +145,14 @@ class JournalTest(parameterized.TestCase):
             bits_unavailable=None,
         )
         line, _ = self.told(journal.tell_validation, 1, valid)
-        self.assertEqual(line, "step=1 valid: nats=3 bits_per_byte=4.328 scored=9")
+        self.assertEqual(line, "step=1 valid: loss=3 bits_per_byte=4.328 scored=9")
         train, valid = (
             run_files.curve(self.path / "tensorboard" / name) for name in ("train", "valid")
         )
-        self.assertEqual(train["nats", 1], 2.0)
+        self.assertEqual(train["loss", 1], 2.0)
         self.assertEqual(train["lr", 1], 0.5)
         np.testing.assert_allclose(train["bits_per_byte", 1], 2 / math.log(2), rtol=1e-6)
-        self.assertEqual(valid["nats", 1], 3.0)
+        self.assertEqual(valid["loss", 1], 3.0)
         self.assertGreater(train["memory_bytes", 1], 50e6)  # TensorFlow alone is more
         self.assertEqual(train["skipped_steps", 1], 0.0)
 
@@ -168,13 +168,13 @@ class JournalTest(parameterized.TestCase):
         self.now += 1.0
         self.assertTrue(math.isnan(journal.tell(4)))
         first, second, third = run_files.metrics(self.path)
-        common = "step split steps nats bits_per_byte lr gradient_norm skipped_steps memory_bytes"
+        common = "step split steps loss bits_per_byte lr gradient_norm skipped_steps memory_bytes"
         self.assertCountEqual(first, [*common.split(), "first_step_s"])
         self.assertCountEqual(second, [*common.split(), "tokens_per_s"])
-        told = [second[name] for name in ("step", "split", "steps", "nats", "skipped_steps")]
+        told = [second[name] for name in ("step", "split", "steps", "loss", "skipped_steps")]
         self.assertEqual(told, [3, "train", 2, 1.0, 1])
         self.assertEqual(second["tokens_per_s"], 5.0)
-        self.assertEqual((third["nats"], third["skipped_steps"]), (None, 2))  # NaN is not JSON
+        self.assertEqual((third["loss"], third["skipped_steps"]), (None, 2))  # NaN is not JSON
 
     def test_skipped_steps_are_counted_on(self):
         journal = self.journal()

@@ -84,9 +84,9 @@ class WatchTest(parameterized.TestCase):
         """A line ends with each interval, each validation and each checkpoint."""
         self.train(config())
         expected = [[1, 1, 1.0], [2, 1, 2.0], [3, 1, 3.0], [4, 1, 4.0], [6, 2, 5.5], [8, 2, 7.5]]
-        self.assertEqual(self.lines("step", "steps", "nats"), expected)
+        self.assertEqual(self.lines("step", "steps", "loss"), expected)
         valid = [[2, 2.5], [4, 1.0], [6, 1.0], [8, 1.2]]
-        self.assertEqual(self.lines("step", "nats", split="valid"), valid)
+        self.assertEqual(self.lines("step", "loss", split="valid"), valid)
 
     @parameterized.parameters(
         (3, [1, 2, 3, 4, 6, 8]),  # before the first checkpoint: all over again
@@ -103,7 +103,7 @@ class WatchTest(parameterized.TestCase):
         self.train(config())
         self.assertEqual([step for (step,) in self.lines("step")], expected)
         self.assertEqual(sum(n for (n,) in self.lines("steps")), 8)
-        self.assertEqual(sum(n * nats for n, nats in self.lines("steps", "nats")), sum(range(9)))
+        self.assertEqual(sum(n * nats for n, nats in self.lines("steps", "loss")), sum(range(9)))
         self.assertEqual(self.lines("step", split="valid"), [[2], [4], [6], [8]])
 
     def test_ends_when_nothing_gets_better(self):
@@ -139,7 +139,7 @@ class WatchTest(parameterized.TestCase):
         result = self.train(changes)
         self.assertEqual((result.step, result.stopped_by), (6, loop.EARLY_STOP))
         nats = [list(pair) for pair in enumerate(_VALID[:6], 1)]
-        self.assertEqual(self.lines("step", "nats", split="valid"), nats)
+        self.assertEqual(self.lines("step", "loss", split="valid"), nats)
 
     def test_the_last_step_is_no_early_stop(self):
         result = self.train(config("train.stop_after_evals=1", "train.train_steps=6"))
@@ -191,7 +191,7 @@ class WatchTest(parameterized.TestCase):
             self.train(config("train.train_steps=1"))
         told = "\n".join(logs.output)
         self.assertRegex(
-            told, r"(?s)memory estimate per replica: weights=\S+MB optimizer=.*step=1 nats=1 "
+            told, r"(?s)memory estimate per replica: weights=\S+MB optimizer=.*step=1 loss=1 "
         )
 
 

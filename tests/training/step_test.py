@@ -40,7 +40,7 @@ class LossTest(parameterized.TestCase):
         memory = trainee.model.initial_mems(1)
         log_probs = tf.nn.log_softmax(trainee.model(batch.ids, memory)[0])
         expected = -np.mean([log_probs[0, t, t + 2] for t in range(8)])
-        nats = float(trainee.step(batch, memory)[0].nats)
+        nats = float(trainee.step(batch, memory)[0].loss)
         self.assertAlmostEqual(nats, expected, delta=atol_of(trainee))
 
     def test_of_a_single_token_is_that_tokens(self):
@@ -280,7 +280,7 @@ class StrategyTest(absltest.TestCase):
     def test_metrics_are_scalars_in_the_order_of_their_names(self):
         trainee = Trainee(train_steps=3)
         metrics, _ = trainee.step(make_batch(), trainee.memory)
-        names = ("nats", "tokens", "learning_rate", "gradient_norm", "skipped")
+        names = ("loss", "tokens", "learning_rate", "gradient_norm", "skipped")
         names += ("dropped", "expert_entropy", "auxiliary", "weight_bound")
         self.assertEqual(metrics._fields, names)
         self.assertEqual({value.shape.rank for value in metrics}, {0})

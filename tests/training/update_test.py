@@ -117,7 +117,7 @@ class StepTest(parameterized.TestCase):
         metrics, _ = trainee.step(make_batch(), trainee.memory)
         self.assertEqual(float(metrics.skipped), 1.0)
         self.assertEqual(float(metrics.auxiliary), np.inf)
-        self.assertTrue(np.isfinite(metrics.nats))
+        self.assertTrue(np.isfinite(metrics.loss))
         self.assertEqual(farthest(trainee.weights(), before), 0.0)
 
     def test_the_largest_auxiliary_losses_that_a_config_takes_spoil_nothing(self):

@@ -196,7 +196,7 @@ class _Run:
         for number, told in enumerate(self._untold, start=step + 1 - len(self._untold)):
             metrics = Metrics(*map(float, told))  # waits for the step
             self._skips.note(number, metrics)
-            nats += [] if metrics.skipped else [metrics.nats]
+            nats += [] if metrics.skipped else [metrics.loss]
         now = time.monotonic()
         seconds = now - self._told
         rates = ""
@@ -205,7 +205,7 @@ class _Run:
             rates = f" tokens_per_s={self._tokens / seconds:.0f} seconds_left={left:.0f}"
         if self._skips.skipped:
             rates += f" skipped_steps={self._skips.skipped}"
-        logging.info("step=%d nats=%.4f%s", step, np.mean(nats) if nats else math.nan, rates)
+        logging.info("step=%d loss=%.4f%s", step, np.mean(nats) if nats else math.nan, rates)
         self._untold, self._timed, self._tokens, self._told = [], 0, 0, now
 
     def _validate(self, valid: Encoded) -> None:

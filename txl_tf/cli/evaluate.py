@@ -76,7 +76,7 @@ def main(argv: list[str]) -> None:
 
 def _reach(progress: Progress, done: int, batches: int, totals: "Totals") -> None:
     nats = totals.nats / max(totals.scored, 1)
-    progress.reach(totals.scored, done / batches, batch=f"{done}/{batches}", nats=nats)
+    progress.reach(totals.scored, done / batches, batch=f"{done}/{batches}", loss=nats)
 
 
 def run() -> NoReturn:

@@ -92,7 +92,7 @@ class Checkpoints:
         self._best.assign(nats)
         step = int(self._optimizer.iterations.numpy())
         self._best_kept.save(checkpoint_number=step)
-        logging.info("best so far: step=%d nats=%.4f", step, nats)
+        logging.info("best so far: step=%d loss=%.4f", step, nats)
 
     def forget_best(self, until: int) -> None:
         """Starts without a best if it is of step `until` or before; its files stay as they are."""

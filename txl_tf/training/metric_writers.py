@@ -19,8 +19,8 @@ FILE_NAME = "metrics.jsonl"
 class MetricsFile:
     """Appends one JSON object a line to model_dir/metrics.jsonl, with its step and its split.
 
-    {"step": 200, "split": "train", "steps": 100, "nats": 1.93, ...}
-    {"step": 200, "split": "valid", "nats": 1.98, ...}
+    {"step": 200, "split": "train", "steps": 100, "loss": 1.93, ...}
+    {"step": 200, "split": "valid", "loss": 1.98, ...}
 
     A run that goes on from a checkpoint calls `keep_until` first, so that no step is told twice.
     Numbers come back as they were; infinity and NaN, which JSON does not know, are null.

@@ -138,7 +138,7 @@ class ProgressLog:
                 self._last = metrics
                 self._skips.note(step, metrics)
                 if not metrics.skipped:
-                    self._nats += metrics.nats * metrics.tokens
+                    self._nats += metrics.loss * metrics.tokens
                     self._tokens += metrics.tokens
                 self._steps += 1
         self._noted.clear()
@@ -151,8 +151,8 @@ class ProgressLog:
         name = f"bits_per_{self._unit}"
         bits_per_unit = getattr(found, name, None)
         if bits_per_unit is None:
-            return {"nats": nats, "perplexity": perplexity(nats)}
-        return {"nats": nats, name: bits_per_unit}
+            return {"loss": nats, "perplexity": perplexity(nats)}
+        return {"loss": nats, name: bits_per_unit}
 
 
 def _line(values: Mapping[str, float]) -> str:

@@ -23,7 +23,7 @@ class EarlyStop:
     checkpoint, so the count is that of a run that was never stopped. Without that file it starts
     anew.
 
-    nats       2.0  1.5  1.6  1.5      of two validations as good the first is the best
+    loss       2.0  1.5  1.6  1.5      of two validations as good the first is the best
     since_best  0    0    1    2
 
     Args:
@@ -46,7 +46,7 @@ class EarlyStop:
         """Takes note of the validations among the lines of a metrics.jsonl."""
         for line in lines:
             if line.get("split") == "valid":
-                nats = line.get("nats")
+                nats = line.get("loss", line.get("nats"))  # its name in older files
                 self.note(math.inf if nats is None else nats)
 
     @property
@@ -55,7 +55,7 @@ class EarlyStop:
         return self._limit is not None and self._since_best >= self._limit
 
     def __str__(self) -> str:
-        return f"no better validation than nats={self._best:.4g} since {self._since_best} of them"
+        return f"no better validation than loss={self._best:.4g} since {self._since_best} of them"
 
 
 class RunReporter:

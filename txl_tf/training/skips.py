@@ -6,7 +6,7 @@ from absl import logging
 
 from txl_tf.training.step import Metrics
 
-_FINITE = ("nats", "auxiliary", "gradient_norm", "weight_bound")  # what a good step has
+_FINITE = ("loss", "auxiliary", "gradient_norm", "weight_bound")  # what a good step has
 
 
 class NonFiniteError(ValueError):

@@ -20,14 +20,14 @@ _IGNORED = -1  # a target that is no token
 class Metrics(NamedTuple):
     """What a step did, as scalars; over all replicas."""
 
-    nats: Any  # mean loss of the real tokens, without auxiliary losses
+    loss: Any  # mean over the real tokens, in nats, without auxiliary losses
     tokens: Any  # how many were real
     learning_rate: Any
     gradient_norm: Any  # before clipping
     skipped: Any  # 1.0 where a number was not finite, and nothing was changed
     dropped: Any = -1.0  # share of tokens that found their expert full; -1 without experts
     expert_entropy: Any = -1.0  # of the experts' shares in a group, over the greatest; -1 without
-    auxiliary: Any = 0.0  # losses besides `nats`
+    auxiliary: Any = 0.0  # losses besides `loss`
     weight_bound: Any = 0.0  # a size that no weight exceeds after the update
 
 

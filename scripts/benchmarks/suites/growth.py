@@ -157,7 +157,7 @@ class Training:
 
     def __call__(self) -> np.ndarray:
         metrics, self._memory = self._step(self._batch, self._memory)
-        return metrics.nats.numpy()
+        return metrics.loss.numpy()
 
     def check(self) -> None:
         """Refuses another loss than the model's; with dropout, one that is no number."""

@@ -90,7 +90,7 @@ def _stepper(
     def call() -> tuple[float, float]:
         nonlocal memory
         metrics, memory = train_step(next(turns), memory)
-        return float(metrics.nats), float(metrics.gradient_norm)
+        return float(metrics.loss), float(metrics.gradient_norm)
 
     return call
 
