@@ -7,10 +7,11 @@ from txl_tf.configs import backbones, validation
 from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
 from txl_tf.configs.run import TrainConfig
 from txl_tf.configs.validation import LONGEST, check_between, check_choice
+from txl_tf.data import tokenizers
 
 KEEP = ("first", "last")
 GLOBAL_TOKENS = ("none", "first")
-TOKENIZERS = ("byte", "char", "word")
+TOKENIZERS = tuple(name for name, t in tokenizers.TOKENIZERS.items() if t.fits_classifiers)
 # Fields of TrainConfig that mean nothing here.
 _UNUSED = (
     "accumulate_steps",
@@ -28,7 +29,7 @@ class TextConfig:
     """How a text becomes what the model reads, and the model's states one vector.
 
     Attributes:
-      tokenizer: "byte", "char" or "word"; the vocabulary is that of the training texts.
+      tokenizer: one of `TOKENIZERS`; the vocabulary is that of the training texts.
       max_symbols: most symbols of a vocabulary of characters or words; None is no limit.
       max_tokens: of a longer text only so many tokens are read.
       keep: which end of a longer text that is, "first" or "last".
@@ -50,8 +51,10 @@ class TextConfig:
         check_between(self, 1, LONGEST, "max_symbols", "max_tokens")
         check_choice(self, "keep", KEEP)
         check_choice(self, "global_tokens", GLOBAL_TOKENS)
-        if self.tokenizer == "byte" and self.max_symbols is not None:
-            raise ValueError(f"max_symbols must be none for tokenizer byte, got {self.max_symbols}")
+        if tokenizers.kind(self.tokenizer).vocabulary_file is None and self.max_symbols is not None:
+            raise ValueError(
+                f"max_symbols must be none for tokenizer {self.tokenizer}, got {self.max_symbols}"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,7 @@ from txl_tf.configs import validation
 from txl_tf.data import files
 from txl_tf.data.tokenizers.byte import ByteTokenizer
 from txl_tf.data.tokenizers.char import CharTokenizer
-from txl_tf.data.tokenizers.counted import VOCABULARY_FILE
-from txl_tf.data.tokenizers.sentencepiece import MODEL_FILE, SentencePieceTokenizer
+from txl_tf.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from txl_tf.data.tokenizers.tokenizer import FILE_NAME, Encoding, Learner, Tokenizer
 from txl_tf.data.tokenizers.word import WordTokenizer
 
@@ -29,12 +28,11 @@ __all__ = [
 ]
 
 TOKENIZERS: dict[str, type[Tokenizer]] = {
-    "byte": ByteTokenizer,
-    "char": CharTokenizer,
-    "word": WordTokenizer,
-    "sentencepiece": SentencePieceTokenizer,
+    tokenizer.kind: tokenizer
+    for tokenizer in (ByteTokenizer, CharTokenizer, WordTokenizer, SentencePieceTokenizer)
 }
-FILES = (FILE_NAME, VOCABULARY_FILE, MODEL_FILE)  # all that any of them saves
+# All files that any of them saves.
+FILES = (FILE_NAME, *dict.fromkeys(filter(None, (t.vocabulary_file for t in TOKENIZERS.values()))))
 
 
 def kind(name: str) -> type[Tokenizer]:

@@ -32,6 +32,7 @@ class CountedTokenizer(tokenizer.TextTokenizer):
     """
 
     vocabulary_field: ClassVar[str | None] = "vocabulary"
+    vocabulary_file: ClassVar[str | None] = VOCABULARY_FILE
     can_grow: ClassVar[bool] = True
     MARKS: ClassVar[Mapping[str, tuple[str, ...]]]  # end_of_line -> its symbols; default first
 

@@ -53,6 +53,8 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
 
     kind: ClassVar[str] = "sentencepiece"
     vocabulary_field: ClassVar[str | None] = "model"
+    vocabulary_file: ClassVar[str | None] = MODEL_FILE
+    fits_classifiers: ClassVar[bool] = False
 
     model: bytes
 

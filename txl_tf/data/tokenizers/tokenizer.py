@@ -50,6 +50,8 @@ class Tokenizer(abc.ABC):
     UNIT: ClassVar[str | None] = None
     ADDED: ClassVar[Mapping[str, Any]] = {}
     vocabulary_field: ClassVar[str | None] = None
+    vocabulary_file: ClassVar[str | None] = None  # beside tokenizer.json
+    fits_classifiers: ClassVar[bool] = True  # whether the few texts of one suffice to learn it
     can_grow: ClassVar[bool] = False  # whether new symbols leave the ids of old text as they are
 
     @classmethod
