@@ -30,5 +30,5 @@ def pytest_collection_modifyitems(items):
     if limited and cpu.exists() and "avx512bw" in cpu.read_text():
         reason = f"TensorFlow crashes in products of 16 bits with ONEDNN_MAX_CPU_ISA={isa} here"
         for item in items:
-            if "bfloat16" in item.nodeid or item.get_closest_marker("half_precision"):
+            if "float16" in item.nodeid or item.get_closest_marker("half_precision"):
                 item.add_marker(pytest.mark.skip(reason=reason))
