@@ -29,6 +29,7 @@ from absl import app, flags, logging
 _DATA = flags.DEFINE_string("data_dir", None, "Folder of shards.", required=True)
 _SIZE = flags.DEFINE_integer("size", 1, "How much.")
 _TEXT = flags.DEFINE_string("text", "", "No path.")
+_MANY = flags.DEFINE_multi_string("many", [], "Paths.")
 
 
 def main(argv):
@@ -93,6 +94,8 @@ class RunTest(parameterized.TestCase):
         (["--data_dir=x", "--size=big"], "flag --size=big: .*'big'; see --help"),
         (["--data_dir=x", "--siz=1"], "Unknown command line flag 'siz'.*size.*; see --help"),
         (["--data_dir=x", "a", "b"], "unexpected arguments: a b; see --help"),
+        (["--data_dir="], "flag --data_dir must have a value, got none; see --help"),
+        (["--data_dir=x", "--many=a", "--many="], "flag --many must have a value, .*--help"),
     )
     def test_a_mistake_in_the_flags_is_one_line_and_exit_code_2(self, arguments, message):
         done = self.run_demo(*arguments)
@@ -207,6 +210,21 @@ class RunTest(parameterized.TestCase):
             stderr = process.stderr.read()
         self.assertEqual(process.returncode, 141)
         self.assertLen(stderr.splitlines(), 2)  # the two log lines
+
+    def test_a_full_stdout_is_named(self):
+        for arguments in (["--data_dir=x", "--text="], ["--help"]):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run(
+                    self.command(*arguments),
+                    env=_ENVIRONMENT,
+                    stdout=full,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    timeout=60,
+                )
+            self.assertEqual(done.returncode, 1)
+            told = "demo: error: standard output: No space left on device"
+            self.assertEqual(done.stderr.splitlines()[-1], told)
 
     def test_help_shows_the_docstring_and_the_flags(self):
         done = self.run_demo("--help")

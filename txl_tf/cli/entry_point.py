@@ -46,11 +46,13 @@ def run(main: Callable[[list[str]], Any], texts: Sequence[str] = ()) -> NoReturn
     line and 130, SIGTERM one line and 143. Any other exception is a bug and keeps its traceback.
     """
     tf_startup_log.install()
+    streams.name_errors("stdout", "standard output")
     streams.use_utf8(sys.stdout, "backslashreplace")
+    parser = functools.partial(_parse_flags, sys.modules[main.__module__], texts)
     try:
         app.run(
             functools.partial(_guarded, main),
-            flags_parser=functools.partial(_parse_flags, sys.modules[main.__module__], texts),
+            flags_parser=functools.partial(_guarded, parser),
         )
     except SystemExit as end:
         if end.code in (None, 0):
@@ -119,8 +121,10 @@ def _parse_flags(program: ModuleType, texts: Sequence[str], argv: list[str]) -> 
         _exit_with_usage(re.sub(required, r"flag --\1 is required", str(error)))
     if len(arguments) > 1:
         _exit_with_usage(f"unexpected arguments: {' '.join(arguments[1:])}")
-    for name in set(flags.FLAGS) - set(texts):
+    for name in sorted(set(flags.FLAGS) - set(texts)):
         flag = flags.FLAGS[name]
+        if flag.present and "" in (flag.value if isinstance(flag.value, list) else [flag.value]):
+            _exit_with_usage(f"flag --{name} must have a value, got none")
         if (expanded := _expanded(flag.value)) != flag.value:
             flag.value = expanded
     return arguments
@@ -150,7 +154,7 @@ def _guarded(main: Callable[[list[str]], Any], argv: list[str]) -> Any:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except _expected_errors() as error:
-        if _TRACEBACK.value:
+        if flags.FLAGS[_TRACEBACK.name].value:  # perhaps before all are parsed
             raise
         _exit(1, f"error: {describe(error)}")
 
@@ -224,6 +228,7 @@ class _HelpFlag(flags.BooleanFlag):
             print((self._program.__doc__ or "").strip(), "\n\nFlags:", sep="")
             print(flags.FLAGS.module_help(self._program).partition(":\n")[2])
             print("\n--traceback shows where an error came from; --helpfull lists all flags.")
+            sys.stdout.flush()  # where it cannot be written, that shows here
             sys.exit(0)
 
 
