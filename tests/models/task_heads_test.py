@@ -1,5 +1,8 @@
 """The heads: on encoders and causal backbones, padded, in segments, saved, trained."""
 
+import functools
+import re
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -210,8 +213,12 @@ class RefusalsTest(parameterized.TestCase):
             "pooling must be one of mean, max, first, last, got 'sum'",
             lambda: SequenceClassifier(encoder(), 2, "sum"),
         )
-        self.check("num_labels must be at least 2, got 1", lambda: SequenceClassifier(encoder(), 1))
-        self.check("num_labels must be at least 2, got 0", lambda: TokenClassifier(encoder(), 0))
+        for kind in (SequenceClassifier, TokenClassifier):
+            for number in (1, 0, "2", 2.0, None):
+                told = f"num_labels must be a whole number of at least 2, got {number!r}"
+                self.check(re.escape(told), functools.partial(kind, encoder(), number))
+            wrong = functools.partial(kind, {"d_model": 8}, 2)
+            self.check("config must be a .*Config, got {'d_model': 8}", wrong)
         self.check(
             "segment_len must be none for an encoder, .* got 4",
             lambda: SequenceClassifier(encoder(), 2, segment_len=4),

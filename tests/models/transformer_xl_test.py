@@ -115,6 +115,20 @@ class SegmentsTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "mems must have mem_len 4 .* got mem_len 6"):
             make()(helpers.draw_ids(2, 4), make(mem_len=6).initial_mems(2))
 
+    def test_memory_of_another_batch_size_is_refused(self):
+        model, ids = make(), helpers.draw_ids(2, 4)
+        states, length = model.initial_mems(2)
+        compiled = tf.function(model)
+        for mems in (
+            model.initial_mems(3),
+            (states, length[:1]),
+            (model.initial_mems(1)[0], length),
+        ):
+            for call in (model, compiled):
+                told = f"batch size of token_ids, 2, got {3 if mems[0][0].shape[0] == 3 else 1}"
+                with self.assertRaisesRegex(ValueError, told):
+                    call(ids, mems)
+
     def test_other_lengths_share_the_weights(self):
         model = make(mem_len=4)
         twin = model.with_lengths(mem_len=12, clamp_len=3)

@@ -1,8 +1,10 @@
 """A label for a text."""
 
+import numbers
+
 import keras
 
-from txl_tf.configs import backbones
+from txl_tf.configs import backbones, validation
 from txl_tf.models.pooling import POOLING
 from txl_tf.models.task_head import Head, label_layer
 
@@ -24,10 +26,9 @@ class SequenceClassifier(Head):
     """
 
     def __init__(self, config, num_labels, pooling="mean", *, segment_len=None, **kwargs):
-        if num_labels < 2:
-            raise ValueError(f"num_labels must be at least 2, got {num_labels}")
-        backbones.check_pooling(pooling, config.is_causal)
+        _check_num_labels(num_labels)
         super().__init__(config, segment_len=segment_len, **kwargs)
+        backbones.check_pooling(pooling, config.is_causal)
         self.num_labels = num_labels
         self.pooling = pooling
         self.label_scores = label_layer(config, num_labels)
@@ -56,8 +57,7 @@ class TokenClassifier(Head):
     """
 
     def __init__(self, config, num_labels, *, segment_len=None, **kwargs):
-        if num_labels < 2:
-            raise ValueError(f"num_labels must be at least 2, got {num_labels}")
+        _check_num_labels(num_labels)
         super().__init__(config, segment_len=segment_len, **kwargs)
         self.num_labels = num_labels
         self.label_scores = label_layer(config, num_labels)
@@ -72,3 +72,8 @@ class TokenClassifier(Head):
 
     def get_config(self):
         return super().get_config() | {"num_labels": self.num_labels}
+
+
+def _check_num_labels(num_labels):
+    is_count = isinstance(num_labels, numbers.Integral) and num_labels >= 2
+    validation.check(is_count, "num_labels", "be a whole number of at least 2", num_labels)

@@ -301,7 +301,7 @@ class TransformerXL(scoring_model.ScoringModel):
         batch, num_tokens = shape_of(token_ids)
         # Nothing remembered: its slots would be masked, so the blocks need not even compute them.
         blank = mems is None and not config.attend_to_initial_zeros
-        mems = self.initial_mems(batch) if mems is None else self._check_mems(mems)
+        mems = self.initial_mems(batch) if mems is None else self._check_mems(mems, batch)
         key = block_stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
 
         past = [tf.stop_gradient(tf.cast(s, self.compute_dtype)) for s in mems.states]
@@ -334,13 +334,20 @@ class TransformerXL(scoring_model.ScoringModel):
             place=place,
         )
 
-    def _check_mems(self, mems):
+    def _check_mems(self, mems, batch):
         config, mems = self.config, memory.as_memory(mems)
         if len(mems.states) != config.num_layers:
             raise ValueError(
                 f"mems must hold a state for each of {config.num_layers} layers, "
                 f"got {len(mems.states)}"
             )
+        for part in (*mems.states, mems.length):
+            known = isinstance(batch, int) and part.shape[0] is not None
+            if known and part.shape[0] != batch:
+                raise ValueError(
+                    f"mems must have the batch size of token_ids, {batch}, got {part.shape[0]}; "
+                    "start from initial_mems"
+                )
         for state in mems.states:
             if state.shape[1] != config.mem_len or state.shape[2] != config.d_model:
                 raise ValueError(
