@@ -166,7 +166,7 @@ class EqualityTest(parameterized.TestCase):
 
     @parameterized.parameters(*ROWS)
     def test_text_of_any_ids(self, kind, options):
-        from txl_tf.inference.generation import TextStream
+        from txl_tf.text_stream import TextStream
 
         tokenizer, graph = example(kind, **options)
         context, new = (random_ids(tokenizer, 300, width, seed=width) for width in (9, 12))
@@ -174,7 +174,7 @@ class EqualityTest(parameterized.TestCase):
         self.assertEqual(texts, [tokenizer.decode(row).encode() for row in rows_of(*new)])
         after = graph.decode_after(*context, *new).numpy().tolist()
         for before, row, found in zip(rows_of(*context), rows_of(*new), after, strict=True):
-            stream = TextStream(tokenizer, before)
+            stream = TextStream(tokenizer.decode, before)
             self.assertEqual(found.decode(), stream.add(row) + stream.finish(), (before, row))
 
     @parameterized.parameters(*((kind, rows[-1]) for kind, rows in GRID.items()))

@@ -10,10 +10,11 @@ import rounding
 from txl_tf.data.tokenizers import ByteTokenizer, CharTokenizer, WordTokenizer
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.inference import generation
-from txl_tf.inference.generation import Conversation, Generator, TextStream
+from txl_tf.inference.generation import Conversation, Generator
 from txl_tf.inference.sampling import Sampling
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops import machine
+from txl_tf.text_stream import TextStream
 
 GREEDY = Sampling(temperature=0.0)
 WORDS = ("<eos>", "the", "cat", "sat", "on", "mat", "<unk>", "and", "dog", "a", "ran")
@@ -44,13 +45,13 @@ class TextStreamTest(parameterized.TestCase):
     def test_parts_join_to_the_whole(self, size):
         content = "aé日本😀\n z"
         ids = list(content.encode())
-        stream = TextStream(ByteTokenizer())
+        stream = TextStream(ByteTokenizer().decode)
         parts = [stream.add(ids[i : i + size]) for i in range(0, len(ids), size)]
         self.assertNotIn("\ufffd", "".join(parts))
         self.assertEqual("".join(parts) + stream.finish(), content)
 
     def test_incomplete_and_wrong_bytes_are_replaced(self):
-        stream = TextStream(ByteTokenizer())
+        stream = TextStream(ByteTokenizer().decode)
         self.assertEqual(stream.add(b"a\xff"), "a")  # it may yet be the start of something
         self.assertEqual(stream.add(b"b\xe6\x97"), "\ufffdb")
         self.assertEqual(stream.finish(), "\ufffd")
@@ -70,21 +71,19 @@ class TextStreamTest(parameterized.TestCase):
         ids = list(text.encode()) if name == "byte" else []
         ids += np.random.default_rng(0).integers(tokenizer.vocab_size, size=1500).tolist()
         decoded = []
-        counted = absltest.mock.Mock(wraps=tokenizer)
-        counted.decode = lambda ids: decoded.append(len(ids)) or tokenizer.decode(ids)
-        stream = TextStream(counted)
+        stream = TextStream(lambda ids: decoded.append(len(ids)) or tokenizer.decode(ids))
         parts = [stream.add(ids[i : i + 7]) for i in range(0, len(ids), 7)]
         self.assertEqual("".join(parts) + stream.finish(), tokenizer.decode(ids))
         self.assertLess(sum(decoded), 50 * len(ids))  # else a hundred times it, and more
 
     def test_context_decides_about_spaces_and_is_not_shown(self):
-        stream = TextStream(words(), [1, 2])
+        stream = TextStream(words().decode, [1, 2])
         self.assertEqual(stream.add([3]), " sat")
         self.assertEqual(stream.add([-1, 0, 1, -1]), "\nthe")
 
     def test_unknown_character_in_context(self):
         tokenizer = chars()
-        stream = TextStream(tokenizer, tokenizer.encode("aq", complete=False))
+        stream = TextStream(tokenizer.decode, tokenizer.encode("aq", complete=False))
         self.assertEqual(stream.add([1, 0]) + stream.finish(), "ba")
 
 

@@ -213,6 +213,33 @@ class ConversationTest(parameterized.TestCase):
         conversation.read("a")
         self.assertEqual("".join(conversation.write(2)), "")  # all of it is "x", as before it
 
+    @parameterized.parameters(b"abcd?", b"   \n?", b"\xe6\x97\xa5a?")  # "?" is unknown
+    def test_a_long_turn_is_not_decoded_anew_with_each_token(self, alphabet):
+        server, written = Scripted(encode=dict(ids=np.array([[1, 4]]))), 1000
+        decoded, chosen, answer = [], [], server.predict
+
+        def predict(signature, inputs, outputs=()):
+            if signature == "decode":
+                ids = inputs["ids"][0].tolist()
+                decoded.append(len(ids))
+                return dict(text=np.array([bytes(alphabet[i] for i in ids)], object))
+            if signature == "step":
+                chosen.append(len(chosen) % 4)
+                scores = np.eye(5, dtype=np.float32)[np.newaxis, chosen[-1:]]
+                return answer(signature, inputs) | dict(scores=scores)
+            return answer(signature, inputs, outputs)
+
+        server.predict = predict
+        conversation = Conversation(server, temperature=0.0)
+        conversation.read("a")
+        text = "".join(conversation.write(written))
+        whole = bytes(alphabet[i] for i in [1, 4, *chosen[-written:]]).decode("utf-8", "replace")
+        before = bytes(alphabet[i] for i in [1, 4]).decode("utf-8", "replace")
+        self.assertEqual(text, whole[len(before) :])
+        self.assertLess(len(decoded), 3 * written)
+        if alphabet[:4].strip():  # text that may be begun at some of its ids
+            self.assertLess(sum(decoded), 150 * written)  # all of it each time is 500 a token
+
 
 if __name__ == "__main__":
     absltest.main()

@@ -1,7 +1,7 @@
 """Continues text: several prompts and samples at once, by beams, or in turns with a user."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -10,9 +10,7 @@ from txl_tf.data.tokenizers.tokenizer import Tokenizer
 from txl_tf.inference import beam_search, decoding, reuse
 from txl_tf.inference import decode_state as states
 from txl_tf.inference.sampling import Sampling
-
-_REPLACEMENT = "\ufffd"  # what an incomplete character is shown as
-_KEPT = 64  # ids, at least, that the text of the next ones follows from
+from txl_tf.text_stream import TextStream
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,7 +179,7 @@ class Generator:
     def _continuation(
         self, prompt: str, read: np.ndarray, written: np.ndarray, log_prob: float
     ) -> Continuation:
-        stream = TextStream(self.tokenizer, read)
+        stream = TextStream(self.tokenizer.decode, read)
         text = stream.add(written) + stream.finish()
         ids = tuple(written[written >= 0].tolist())
         return Continuation(prompt=prompt, text=text, ids=ids, log_prob=float(log_prob))
@@ -214,56 +212,10 @@ class Conversation:
         return self._written(length)
 
     def _written(self, length: int) -> Iterator[str]:
-        stream = TextStream(self._tokenizer, self._read)
+        stream = TextStream(self._tokenizer.decode, self._read)
         for ids, _ in self._session.write(length):
             yield stream.add(ids[0])
         yield stream.finish()
-
-
-class TextStream:
-    """Turns ids into text as they come. A character whose bytes are not all there waits for them.
-
-    Args:
-      tokenizer: of the ids.
-      context: the ids before, whose text is not shown; it decides, say, whether a space follows.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, context: Iterable[int] = ()):
-        self._tokenizer = tokenizer
-        self._ids = [int(i) for i in context]
-        self._shown = len(tokenizer.decode(self._ids))
-
-    def add(self, ids: Iterable[int]) -> str:
-        """The new text after `ids`, of which those of -1 are none."""
-        self._ids += [int(i) for i in ids if i >= 0]
-        content = self._tokenizer.decode(self._ids)
-        new = self._show(content.rstrip(_REPLACEMENT))
-        self._forget(content)
-        return new
-
-    def finish(self) -> str:
-        """What is left at the end: incomplete characters, each as U+FFFD."""
-        return self._show(self._tokenizer.decode(self._ids))
-
-    def _forget(self, content: str) -> None:
-        """Keeps the newest ids alone, so that a long text costs no more to go on with than a short.
-
-        They begin with a letter that can be seen: its text, and what follows from it, are what they
-        are after all the ids before it. Half a character or a line end need not be.
-        """
-        if len(self._ids) < 2 * _KEPT:
-            return
-        for start in range(len(self._ids) - _KEPT, len(self._ids) - _KEPT // 2):
-            kept = self._tokenizer.decode(self._ids[start:])
-            if kept[:1].strip(f"{_REPLACEMENT} \t\n"):
-                self._ids = self._ids[start:]
-                self._shown -= len(content) - len(kept)
-                return
-
-    def _show(self, content: str) -> str:
-        new = content[self._shown :]
-        self._shown = max(self._shown, len(content))
-        return new
 
 
 def generate(

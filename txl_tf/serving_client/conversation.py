@@ -7,8 +7,8 @@ import numpy as np
 from txl_tf.serving_client import transport
 from txl_tf.serving_client.answers import ask, check_state
 from txl_tf.serving_client.sampling import choose
+from txl_tf.text_stream import TextStream
 
-_REPLACEMENT = "\ufffd"  # what an incomplete character is shown as
 _NO_CHARACTER = "\U0010ffff"  # never in text: one token of it stands for what is not known
 
 
@@ -63,7 +63,7 @@ class Conversation:
     def write(self, length: int) -> Iterator[str]:
         """Appends `length` tokens; yields their text as it comes."""
         self._unread = self._unread or [self._line_end[-1] if self._line_end else 0]
-        shown = len(self._decode(self._turn))
+        stream = TextStream(self._decode, self._turn)
         for _ in range(length):
             scores = self._advance()
             if self._unknown is not None:
@@ -71,10 +71,8 @@ class Conversation:
             chosen = choose(scores, self._random.random(), *self._sampling)
             self._unread = [chosen]
             self._turn.append(chosen)
-            text = self._decode(self._turn).rstrip(_REPLACEMENT)  # the rest of a character waits
-            yield text[shown:]
-            shown = max(shown, len(text))
-        yield self._decode(self._turn)[shown:]
+            yield stream.add([chosen])
+        yield stream.finish()
 
     def _advance(self) -> np.ndarray:
         """Reads all that is unread. -> scores of what follows, [V]."""

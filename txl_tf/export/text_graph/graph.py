@@ -52,7 +52,7 @@ class TextGraph(tf.Module, abc.ABC):
     def decode_after(self, context_ids, context_lengths, ids, lengths):
         """The text that ids add to that of the ids before them, which decides, say, about a space.
 
-        What `inference.generate.TextStream` shows in all: characters beyond as many as the context
+        What `text_stream.TextStream` shows in all: characters beyond as many as the context
         has.
 
         Shapes: [B, M], [B], [B, N], [B] -> [B] string.
