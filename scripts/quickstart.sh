@@ -29,9 +29,11 @@ heading() {
     printf '\n== %s\n' "$*"
 }
 
-# Shows a program's command and runs it.
+# Shows a program's command, as a shell takes it, and runs it.
 run() {
-    echo "\$ python scripts/$*"
+    printf '$ python scripts/%s' "$1"
+    printf ' %q' "${@:2}"
+    echo
     "$python" "scripts/$1" "${@:2}"
 }
 

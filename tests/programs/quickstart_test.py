@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
@@ -70,6 +71,8 @@ class QuickstartTest(absltest.TestCase):
         lines = log.read_text().splitlines()
         self.assertLen([line for line in lines if line.startswith("== ")], 7)
         self.assertLen([line for line in lines if line.startswith("$ python scripts/evaluate")], 2)
+        (command,) = (line for line in lines if line.startswith("$ python scripts/generate"))
+        self.assertIn("--prompt=The class", shlex.split(command))
         self.assertEqual(lines.count(told), 5)
         self.assertIn("bits per byte of the test split: 2.500 with memory, 2.500 without", lines)
 
