@@ -173,9 +173,11 @@ class SwitchTest(parameterized.TestCase):
 
         taken = [tf.constant(draw(size=sizes), tf.float32) for _ in range(devices)]
         there = exchange(taken, split=1, concat=0)  # [R * G, E / R, C, D] each
-        back = exchange([n._run(x) for n, x in zip(own, there, strict=True)], split=0, concat=1)
+        back = exchange(
+            [n.run_experts(x) for n, x in zip(own, there, strict=True)], split=0, concat=1
+        )
         for found, x in zip(back, taken, strict=True):
-            np.testing.assert_allclose(found, net._run(x), rtol=0, atol=self.atol(net, x))
+            np.testing.assert_allclose(found, net.run_experts(x), rtol=0, atol=self.atol(net, x))
 
     def test_entropy_tells_how_even_the_use_is(self):
         net = make(4, 6, experts=4)

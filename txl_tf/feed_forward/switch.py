@@ -132,7 +132,7 @@ class SwitchFeedForward(keras.layers.Layer):
         found = tf.cast(tf.minimum(found, whole), tf.int32)
         return tf.minimum(tf.maximum(found, 1), size)
 
-    def _run(self, x, dropout_key=None):
+    def run_experts(self, x, dropout_key=None):
         """Each expert's net on its own tokens. [G, E, C, D] -> the same."""
         groups, experts, capacity, width = shape_of(x)
         x = tf.reshape(tf.transpose(x, [1, 0, 2, 3]), [experts, -1, width])  # [E, G * C, D]
@@ -162,7 +162,7 @@ class SwitchFeedForward(keras.layers.Layer):
         source = tf.reshape(source, [groups, slots + 1])[:, :slots]
         padded = tf.pad(tokens, [[0, 0], [1, 0], [0, 0]])
         taken = tf.gather(padded, source, batch_dims=1)  # [G, E * C, D]
-        found = self._run(
+        found = self.run_experts(
             tf.reshape(taken, [groups, self.spec.experts, capacity, width]), dropout_key
         )
         found = tf.pad(tf.reshape(found, [groups, slots, width]), [[0, 0], [0, 1], [0, 0]])
@@ -174,7 +174,7 @@ class SwitchFeedForward(keras.layers.Layer):
         slot = tf.where(kept, expert * capacity + place, -1)
         dispatch = tf.one_hot(slot, slots, dtype=tokens.dtype)  # [G, g, E * C]; -1 is all zeros
         taken = tf.matmul(dispatch, tokens, transpose_a=True)
-        found = self._run(
+        found = self.run_experts(
             tf.reshape(taken, [groups, self.spec.experts, capacity, width]), dropout_key
         )
         return tf.matmul(dispatch, tf.reshape(found, [groups, slots, width]))
