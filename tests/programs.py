@@ -72,8 +72,11 @@ def _server(owner):
 
 def _serve(number):
     """Loads TensorFlow and forks for each request; returns in a fork, to run the request."""
-    from txl_tf.cli import tf_startup_log  # noqa: F401, I001 - before TensorFlow
+    from txl_tf.cli import tf_startup_log
+
+    tf_startup_log.install()  # before TensorFlow is imported
     import tensorflow_text  # noqa: F401
+
     import txl_tf.inference.generation  # noqa: F401
     import txl_tf.training.loop  # noqa: F401
 
