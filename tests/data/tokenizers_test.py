@@ -455,6 +455,17 @@ class SentencePieceTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "model must be one of sentencepiece, got"):
             tokenizers.SentencePieceTokenizer(model=b"nonsense")
 
+    def test_pieces_that_are_not_utf8(self):
+        """A damaged one that the first text does not come to, and what unknown is shown as."""
+        model = self.piece.model
+        pieces = map(self.piece.symbol, range(self.piece.vocab_size))
+        longest = max((p for p in pieces if p.isalpha()), key=len).encode()
+        for found, wrong in ((longest, b"\xe2"), (b"<unk>", b"<\xe2nk>")):
+            place = model.rindex(found)
+            damaged = model[:place] + wrong + model[place + len(wrong) :]
+            with self.assertRaisesRegex(ValueError, r"sentencepiece, in UTF-8, got b'<?\\xe2"):
+                tokenizers.SentencePieceTokenizer(model=damaged)
+
     def test_lossy_model(self):
         model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from txl_tf import extras
+from txl_tf.configs.validation import shown
 from txl_tf.data import files, text
 from txl_tf.data.tokenizers import tokenizer
 
@@ -60,7 +61,13 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
 
     def __post_init__(self) -> None:
         try:
+            pieces = list(range(self.vocab_size))  # all of them: text may yet come to any
+            self._processor.id_to_piece(pieces)
+            self._processor.decode([[piece] for piece in pieces])
             back = self.decode(self.encode(_PROBE))
+        except UnicodeDecodeError as error:
+            got = f"{shown(error.object)} in it"
+            raise ValueError(f"model must be one of sentencepiece, in UTF-8, got {got}") from error
         except RuntimeError as error:
             raise ValueError(f"model must be one of sentencepiece, got {error}") from error
         if back != _PROBE:
