@@ -121,7 +121,7 @@ class DamageTest(pickled.PickleFileTest):
                 self.assertStartsWith(str(error), str(self.path))
 
     def test_what_is_no_file(self):
-        for path, message in ((self.path, "got none of that name"), (self.folder, "got a folder")):
+        for path, message in ((self.path, "got no such file"), (self.folder, "got a folder")):
             with self.assertRaisesRegex(ValueError, f"{path} must be a file, {message}"):
                 restricted_unpickler.load(str(path))
 

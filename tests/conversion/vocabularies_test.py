@@ -254,7 +254,7 @@ class RefusalTest(VocabulariesTest):
     def test_what_is_not_there(self):
         self.refuse(str(self.folder), "must hold one of cache.pkl, .*vocab.txt, got none")
         for name in ("a.pkl", "a.json", "a.txt"):
-            self.refuse(str(self.folder / name), "must be a file, got none of that name")
+            self.refuse(str(self.folder / name), "must be a file, got no such file")
 
     def test_code_is_refused_by_name_and_not_run(self):
         canary = self.folder / "canary"

@@ -78,7 +78,7 @@ class CompressionTest(parameterized.TestCase):
     def test_little_is_held_of_much(self):
         """A bomb: four mebibytes of NULs in some bytes; what is read is what was asked for."""
         stream = _Counting(bz2.compress(bytes(1 << 22)))
-        opened = compression.of(stream.head).open(stream)
+        opened = compression.detect(stream.head).open(stream)
         for _ in range(3):
             self.assertLessEqual(len(opened.read(1000)), 1000)
         self.assertLessEqual(stream.read_bytes, 1 << 17)

@@ -21,7 +21,7 @@ class WordsTest(parameterized.TestCase):
             counts = collections.Counter(listed)
             self.assertEqual(found.symbols, list(counts))
             self.assertEqual(found.counts.tolist(), list(counts.values()))
-            self.assertEqual([found.symbols[i] for i in found.places], listed)
+            self.assertEqual([found.symbols[i] for i in found.indices], listed)
 
     def odd(self, seed, letters, longest=30):
         """Text of words of all lengths between white space of all kinds; above `_SHORT`."""

@@ -98,7 +98,7 @@ class RefusalTest(parameterized.TestCase):
         bytes(range(256)), bytes(range(255, -1, -1)), "\ufeffa".encode(), _TEXT.encode(),
     )  # fmt: skip
     def test_what_may_be_text_is_read(self, data):
-        self.assertIsNone(file_types.of(data))
+        self.assertIsNone(file_types.detect(data))
 
     def test_standard_input_too(self):
         source = text.Source("standard input", 0, lambda: io.BytesIO(zipped("a")))

@@ -73,7 +73,7 @@ class FilesTest(parameterized.TestCase):
     def test_letters_of_patterns(self, letter):
         for path in (f"run{letter}1", f"{letter}/run", f"gs://bucket/{letter}/run"):
             message = (
-                rf"model_dir must have none of .* take for a pattern, got {re.escape(path)}; ch"
+                rf"model_dir must have none of .* treat as wildcards, got {re.escape(path)}; ch"
             )
             with self.assertRaisesRegex(ValueError, message):
                 files.check_plain("model_dir", path)
@@ -106,7 +106,7 @@ class FilesTest(parameterized.TestCase):
 
     @parameterized.parameters("", "file://")
     def test_missing_file(self, scheme):
-        with self.assertRaisesRegex(ValueError, "/x must be a file, got none of that name"):
+        with self.assertRaisesRegex(ValueError, "/x must be a file, got no such file"):
             files.read_text(f"{scheme}{self.folder}/x")
 
 

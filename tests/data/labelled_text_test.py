@@ -65,8 +65,8 @@ class LabelledTextTest(parameterized.TestCase):
         self.assertEqual(found.content, "a\nb")
 
     @parameterized.parameters(
-        ("a\tx\nno tab here\n", r":2 must read label<TAB>text, got no tab in 'no tab here'"),
-        ("a\tx\n\nb\ty\n", r":2 must read label<TAB>text, got no tab in ''"),
+        ("a\tx\nno tab here\n", r":2 must be label<TAB>text, got no tab in 'no tab here'"),
+        ("a\tx\n\nb\ty\n", r":2 must be label<TAB>text, got no tab in ''"),
         (" \tx\n", r":1 must begin with a label, got ' '"),
         ("a\tx\ty\n", r":1 must have one tab; .* written \\t, got another in 'x\\ty'"),
         ("a\tx\\q\n", r":1 must escape with one of .*, got '\\\\q'"),

@@ -85,7 +85,7 @@ class WrongFileTest(parameterized.TestCase):
             self.load(text)
 
     @parameterized.parameters(
-        (dict(format_version=2), "format_version must be 1, got 2; prepare the data anew"),
+        (dict(format_version=2), "format_version must be 1, got 2; prepare the data again"),
         (dict(vocab_size=0), "vocab_size must be at least 1, got 0"),
         (dict(vocab_size="11"), "vocab_size must be a whole number, got '11'"),
         (dict(tokenizer=[]), r"tokenizer must be a JSON object, got \[\]"),

@@ -150,7 +150,7 @@ class OutputsTest(parameterized.TestCase):
             os.symlink(target, f"{self.parent}/{name}")
         self.check_refused("output_dir .* got a loop of symbolic links at", f"{self.parent}/one/")
         for name in ("one", "dangling"):
-            message = f"{self.parent}/{name} is a symbolic link to nothing"
+            message = f"{self.parent}/{name} is a broken symbolic link"
             self.check_refused(message, f"{self.parent}/{name}/a/b")
 
     def test_a_folder_in_place_of_a_small_file(self):
@@ -172,7 +172,7 @@ class OutputsTest(parameterized.TestCase):
         self.check_refused("must not be a mount point, got /; name a folder in it", "/")
         self.check_refused("must have none of .* got .*/run.1.; choose", f"{self.parent}/run[1]")
         with self.assertRaisesRegex(ValueError, "output_dir must be a path, got ''"):
-            outputs.place("output_dir", "")
+            outputs.resolve("output_dir", "")
 
     def test_the_working_directory(self):
         here = os.getcwd()
@@ -183,7 +183,7 @@ class OutputsTest(parameterized.TestCase):
         )
         self.write(b"whole", "relative")
         self.assertEqual(files.names("."), ["relative"])
-        self.assertEqual(outputs.place("model_dir", ".", filled=True), os.path.realpath("."))
+        self.assertEqual(outputs.resolve("model_dir", ".", filled=True), os.path.realpath("."))
 
     def test_a_single_file(self):
         files.make_folder(f"{self.parent}/.name.0123abcd.txl_tf-draft")

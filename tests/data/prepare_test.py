@@ -223,21 +223,23 @@ class RefusalTest(PrepareCase):
     def test_text_that_changes_between_the_passes(self):
         contents = iter([b"a b", b"a c"])
         source = text.Source("x", 3, lambda: io.BytesIO(next(contents)))
-        with self.assertRaisesRegex(ValueError, "x must not change while it is read, but it did"):
+        with self.assertRaisesRegex(
+            ValueError, "x must not change between passes, got other content"
+        ):
             prepare.prepare({"train": [source]}, self.out, Recipe(tokenizer="word"))
 
     def test_output_dir(self):
         source = {"train": text.find([self.file("a")])}
         with self.assertRaisesRegex(ValueError, "output_dir must be a folder, got the file .*txt"):
             prepare.prepare(source, str(self.folder / "train.txt"), Recipe())
-        with self.assertRaisesRegex(ValueError, "nothing but prepared data, got .*/train.txt"):
+        with self.assertRaisesRegex(ValueError, "only prepared data, got .*/train.txt"):
             prepare.prepare(source, str(self.folder), Recipe())
         self.assertTrue((self.folder / "train.txt").exists())
 
     def test_what_others_call_like_ours_stays(self):
         marks = "and no metadata.json or preparation.json"
         for name, message in (
-            ("images.tfrecord", "nothing but prepared data, got .*/images.tfrecord"),
+            ("images.tfrecord", "only prepared data, got .*/images.tfrecord"),
             ("train-00000-of-00001.tfrecord", f"or nothing, got .*out with train-0.* {marks}"),
             ("vocab.txt", f"data or nothing, got .*out with vocab.txt {marks}"),
         ):
@@ -291,7 +293,7 @@ class RefusalTest(PrepareCase):
         with self.assertRaisesRegex(ValueError, "num_workers must be at least 1, got 0"):
             self.prepare("a", num_workers=0)
         valid = {"valid": text.find([self.file("a")])}
-        with self.assertRaisesRegex(ValueError, "train must be given where there is no vocab"):
+        with self.assertRaisesRegex(ValueError, "train must be given to build a vocabulary"):
             prepare.prepare(valid, self.out, Recipe(tokenizer="word"))
         self.assertEqual(prepare.prepare(valid, self.out, Recipe()).status, "built")
 
@@ -301,7 +303,7 @@ class WarningTest(PrepareCase):
         with self.assertLogs(level="WARNING") as logs:
             self.prepare("\n\n\n", "", tokenizer="word")
         self.assertIn("no tokens in", logs.output[0])
-        self.assertIn("train holds one token only, 3 times", logs.output[1])
+        self.assertIn("train holds a single distinct token, 3 times", logs.output[1])
         self.assertEqual(self.words(), "<eos> <eos> <eos>")
         source = text.find([self.file("a b")])
         with self.assertLogs(level="WARNING") as logs:

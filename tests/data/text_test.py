@@ -54,7 +54,7 @@ class FindTest(absltest.TestCase):
 
     def test_refuses(self):
         for patterns, message in (
-            (["no.txt"], "/no.txt must be a file, got none of that name"),
+            (["no.txt"], "/no.txt must be a file, got no such file"),
             (["*.zip"], r"/\*.zip must match a file, got none"),
             (["e.txt"], r"/e.txt must be a file, got a folder; try .*/e.txt/\*"),
             (["a.txt", "*.txt"], "/a.txt must be given once for a split, got it twice"),

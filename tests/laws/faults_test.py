@@ -123,7 +123,7 @@ class FaultsTest(parameterized.TestCase):
     def check_goes_on(self, *flags, step=4):
         """The program ends as the undisturbed run did -> its log."""
         log = train(self.data, self.run_dir, 0, flags=flags)
-        self.assertRegex(log, f"going on from .*ckpt-{step}\n")
+        self.assertRegex(log, f"resuming from .*ckpt-{step}\n")
         expected = run_files.contents(str(self.kept / "whole"), 8)
         run_files.check_same(self, run_files.contents(str(self.run_dir), 8), expected)
         return log

@@ -209,7 +209,7 @@ class ChecksumTest(parameterized.TestCase):
             split["streams"][0] += 1
         path.write_text(json.dumps(tree))
         with self.assertRaisesRegex(
-            ValueError, f"{path}: checksum must be that of the other fields, .* was changed"
+            ValueError, f"{path}: checksum must match the other fields, .* was changed"
         ):
             metadata.Metadata.load(folder)
 

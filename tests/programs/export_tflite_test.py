@@ -111,7 +111,7 @@ class ExportTfliteProgramTest(parameterized.TestCase):
         (("--split=test",), 2, "--split must be left out, it is a part of --data_dir"),
         (("--precision=bfloat16",), 2, "--precision must be left out, a device computes in"),
         (("--state=hidden",), 2, "--state must be left out, a device's state is keys and values"),
-        (("--text=missing",), 1, "missing must be a file, got none of that name"),
+        (("--text=missing",), 1, "missing must be a file, got no such file"),
         (("--mem_len=0",), 1, "mem_len must be at least 1 for a device, got 0"),
         (("--segment_len=0",), 2, "segment_len must be at least 1, got 0"),
     )

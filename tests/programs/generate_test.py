@@ -94,7 +94,7 @@ class GenerateProgramTest(parameterized.TestCase):
         (("--length_penalty=1",), 2, "--length_penalty has no effect with sampling"),
         (("--interactive", "--json"), 2, "--json has no effect with interactive"),
         (("--num_beams=2", "--num_samples=3"), 1, "num_samples must be at most num_beams 2"),
-        (("--prompt_file=missing",), 1, "missing must be a file, got none of that name"),
+        (("--prompt_file=missing",), 1, "missing must be a file, got no such file"),
         (("--prompt=a\udcff",), 1, "prompt must be UTF-8, got byte 0xff at offset 1"),
         (("--mem_len=0",), 1, "mem_len must be at least 1 to generate, got 0"),
         (("--seed=-1",), 2, "flag --seed=-1"),

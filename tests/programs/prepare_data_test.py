@@ -139,7 +139,7 @@ class AwkwardTextTest(ProgramCase):
     def test_only_white_space_is_warned_of(self):
         path = self.file(" \n \n")
         _, log = self.succeed(f"--train={path}", "--tokenizer=word")
-        self.assertIn("warning: train holds one token only, 2 times", log)
+        self.assertIn("warning: train holds a single distinct token, 2 times", log)
 
     def test_text_without_spaces_is_warned_of(self):
         lines = "".join(f"{chr(0x4E00 + i)}{chr(0x5E00 + i)}\n" for i in range(50))
@@ -256,8 +256,8 @@ class FlagsTest(ProgramCase):
         )
 
     @parameterized.parameters(
-        (["--train=/no/such.txt"], "/no/such.txt must be a file, got none of that name", 1),
-        ([], "text must be given for one of train, valid, test at least, got none", 1),
+        (["--train=/no/such.txt"], "/no/such.txt must be a file, got no such file", 1),
+        ([], "text must be given for at least one of train, valid, test, got none", 1),
         (["--tokenizer=bpe"], "flag --tokenizer=bpe", 2),
         (["--nonsense"], "Unknown command line flag 'nonsense'", 2),
         (["--builtin_corpus", "--lower_case"], "lower_case must be left out for tokenizer byte", 1),

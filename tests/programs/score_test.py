@@ -99,7 +99,7 @@ class ScoreProgramTest(parameterized.TestCase):
         self.assertEqual(found[1]["tokens"], ["l", "o", " ", "<unk>"])
 
     @parameterized.parameters(
-        (("--input=missing.txt",), 1, "missing.txt must be a file, got none of that name"),
+        (("--input=missing.txt",), 1, "missing.txt must be a file, got no such file"),
         ((), 2, "--input is required"),
         (("--input=-", "--batch_size=0"), 2, "batch_size must be at least 1, got 0"),
     )

@@ -108,7 +108,7 @@ class TrainClassifierTest(parameterized.TestCase):
         self.assertEqual(names, [f"{train}/a/{n}.txt" for n in range(3)])
 
     @parameterized.parameters(
-        ("a\tx\nb y\n", "", r"train.tsv:2 must read label<TAB>text, got no tab in 'b y'"),
+        ("a\tx\nb y\n", "", r"train.tsv:2 must be label<TAB>text, got no tab in 'b y'"),
         ("a\tx\n", "", r"train.tsv must hold at least two labels, got only 'a'"),
         ("", "", r"train.tsv must hold labelled texts, got none"),
         ("a\t\nb\ty\n", "", r"train.tsv:1 must hold a text, got an empty one"),

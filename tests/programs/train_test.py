@@ -120,7 +120,7 @@ class ResumeTest(TrainProgramTest):
         result, log = self.run_to_end(name="half")
         self.assertEqual(result["step"], 8)
         self.assertRegex(log, "ckpt-8 is damaged")
-        self.assertRegex(log, "going on from .*ckpt-4")
+        self.assertRegex(log, "resuming from .*ckpt-4")
         run_files.check_same(
             self,
             run_files.contents(self.path("half"), 8),
@@ -170,7 +170,7 @@ class ResumeTest(TrainProgramTest):
         self.assertEqual(model_dir.load(self.path(), "latest").step, stopped["step"])
         result, log = self.run_to_end(f"--train_steps={stopped['step'] + 2}")
         self.assertEqual(result["step"], stopped["step"] + 2)
-        self.assertRegex(log, f"going on from .*ckpt-{stopped['step']}")
+        self.assertRegex(log, f"resuming from .*ckpt-{stopped['step']}")
 
     def test_is_saved_and_goes_on_after_a_preemption_notice(self):
         """At a rate that knows no last step, so that a run of any length is the undisturbed one."""
@@ -191,7 +191,7 @@ class ResumeTest(TrainProgramTest):
         self.assertLess(stopped["step"], 100_000)
         end = stopped["step"] + 2
         _, log = self.run_to_end(f"--train_steps={end}")
-        self.assertRegex(log, f"going on from .*ckpt-{stopped['step']}")
+        self.assertRegex(log, f"resuming from .*ckpt-{stopped['step']}")
         self.run_to_end(*flags, f"--train_steps={end}", name="whole")
         run_files.check_same(
             self,
@@ -263,7 +263,7 @@ class FineTuningTest(TrainProgramTest):
         self.assertEqual(config.model.d_inner, expected.model.d_inner)
         self.assertEqual(config.model.vocab_size, made["vocab_size"])
         result, log = self.run_to_end(start, "--train_steps=8")
-        self.assertRegex(log, "going on from .*ckpt-7")
+        self.assertRegex(log, "resuming from .*ckpt-7")
         self.assertNotIn("starting from", log)
         self.assertEqual(result["step"], 8)
         flags = f"--model_dir={self.path()}", f"--data_dir={self.data}"

@@ -77,11 +77,14 @@ class AverageTest(AverageCase):
             np.testing.assert_array_equal(weight.numpy(), value)
 
     @parameterized.parameters(
-        (dict(last=5), "last must lie in 2..4, got 5; .* has those of steps 2, 9, 10, 11"),
+        (dict(last=5), "last must lie in 2..4, got 5; .* has steps 2, 9, 10, 11"),
         (dict(last=1), "last must lie in 2..4, got 1"),
-        (dict(steps=[2, 3]), "steps must be of checkpoints, got 3; .* steps 2, 9, 10, 11"),
-        (dict(steps=[2]), r"steps must be two different ones at least, got \[2\]"),
-        (dict(steps=[2, 2, 9]), r"two different ones at least, got \[2, 2, 9\]"),
+        (
+            dict(steps=[2, 3]),
+            "steps must be those of saved checkpoints, got 3; .* steps 2, 9, 10, 11",
+        ),
+        (dict(steps=[2]), r"steps must name two different checkpoints or more, got \[2\]"),
+        (dict(steps=[2, 2, 9]), r"two different checkpoints or more, got \[2, 2, 9\]"),
         (dict(steps=[2, 9], last=2), "last must be left out with steps, got 2"),
     )
     def test_refuses(self, chosen, message):
@@ -93,7 +96,7 @@ class AverageTest(AverageCase):
     @parameterized.parameters(([],), ([7],))
     def test_refuses_too_few(self, steps):
         self.make_run(steps)
-        message = f"must hold two checkpoints at least, got {len(steps)} in .*run.checkpoints"
+        message = f"must hold at least two checkpoints, got {len(steps)} in .*run.checkpoints"
         with self.assertRaisesRegex(ValueError, message):
             averaging.average(self.run_dir, self.out)
         self.assertEqual(os.listdir(self.folder), ["run"])

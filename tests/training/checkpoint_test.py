@@ -189,7 +189,7 @@ class CheckpointsTest(parameterized.TestCase):
         model_dir.save_weights(self.path, TransformerXL(helpers.tiny_config()))
         with self.assertRaisesRegex(
             ValueError,
-            "go on from a state of training, got .*ckpt-0 with weights alone; .*init_from",
+            "cannot resume from .*ckpt-0: the checkpoint has weights only; .*init_from",
         ):
             self.restore()
 

@@ -36,7 +36,7 @@ class ClusterTest(parameterized.TestCase):
         ({"cluster": ["a:1"]}, "TF_CONFIG must be a JSON object with a cluster, got"),
         ({"cluster": {"worker": "a:1"}}, "have a list of addresses for worker, got 'a:1'"),
         ({"cluster": {"worker": [1]}}, r"have a list of addresses for worker, got \[1\]"),
-        ({"cluster": {"chief": ["a:1", "b:1"]}}, "must have one chief at most, got .*'b:1'"),
+        ({"cluster": {"chief": ["a:1", "b:1"]}}, "must have at most one chief, got .*'b:1'"),
         ({"cluster": WORKERS}, "TF_CONFIG must have a task of type worker, got None"),
         (
             {"cluster": WORKERS, "task": {"type": "chief", "index": 0}},

@@ -68,7 +68,7 @@ class FileTest(parameterized.TestCase):
         ('{"train": null, "valid": null}', "train must be a JSON object, got None"),
         ('{"train": {"tokens": "9"}}', "train.tokens must be a whole number, got '9'"),
         (dict(tokens="9"), "tokens must be a whole number, got '9'"),
-        (dict(checksums=["1"]), "checksums must be as many as the 2 sources, got 1"),
+        (dict(checksums=["1"]), "checksums must be 2, one per source, got 1"),
     )
     def test_a_garbled_one_is_refused(self, content, message):
         if isinstance(content, dict):
@@ -81,7 +81,7 @@ class FileTest(parameterized.TestCase):
         wanted = DataRecord(train=split(), valid=None)
         with self.assertLogs(level="INFO") as logs:
             self.assertEqual(data_record.check(str(self.folder), wanted, False), wanted)
-        self.assertIn("data.json: none; the data at hand are taken", logs.output[0])
+        self.assertIn("data.json not found: taking the current data", logs.output[0])
         self.assertIsNone(data_record.check(str(self.folder), wanted, True).train.since)
 
 
@@ -132,14 +132,14 @@ class RunTest(absltest.TestCase):
         first, other = self.data("first"), self.data("other", train=OTHER)
         best = self.train(first).best_nats_per_token
         longer = "train.train_steps=6"
-        message = r"source 1 of split 'train' must stay train.txt \(.*new_data accepts it and sta"
+        message = r"source 1 of split 'train' must stay train.txt \(.*new_data accepts it and res"
         before = self.record()
         with self.assertRaisesRegex(ValueError, message):
             self.train(other, longer)
         self.assertEqual(self.record(), before)
         with self.assertLogs(level="WARNING") as logs:
             result = self.train(other, longer, new_data=True)
-        self.assertIn("the position in the text and the memory start anew", logs.output[0])
+        self.assertIn("resetting the position in the text and the memory", logs.output[0])
         self.assertEqual((result.step, self.restarts), (6, [True, False]))
         self.assertEqual(bytes(self.ids[0][0].tolist()), OTHER[:5].encode())
         self.assertEqual(result.best_nats_per_token, best)  # of the same validation

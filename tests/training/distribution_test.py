@@ -167,7 +167,7 @@ class DevicesTest(parameterized.TestCase):
         self.assertEqual(make_distribution("auto").num_replicas, 1)
 
     def test_a_tpu_that_is_not_there(self):
-        with self.assertRaisesRegex(ValueError, "tpu must be one that can be reached, got 'local'"):
+        with self.assertRaisesRegex(ValueError, "tpu must be reachable, got 'local'"):
             make_distribution("tpu", "local")
         with self.assertRaisesRegex(ValueError, "tpu must be left out with strategy one_device"):
             make_distribution("one_device", "local")

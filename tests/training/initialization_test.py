@@ -156,7 +156,7 @@ class CheckTest(parameterized.TestCase):
     def test_another_word_for_the_unknown(self):
         known = tokenizers.WordTokenizer(vocabulary=Vocabulary(["<eos>", "<UNK>"]))
         both = tokenizers.WordTokenizer(vocabulary=Vocabulary(["<eos>", "<UNK>", "<unk>"]))
-        with self.assertRaisesRegex(ValueError, "must keep id 1 for what it lacks, .*, got 2"):
+        with self.assertRaisesRegex(ValueError, "must keep id 1 for unknown symbols, .*, got 2"):
             self.check(both, known)
 
     def test_what_cannot_grow(self):

@@ -61,7 +61,7 @@ class LossScaleTest(parameterized.TestCase):
 
     def test_many_good_steps_double_it(self):
         scale = optimizer.LossScale()
-        with absltest.mock.patch.object(optimizer, "_PATIENCE", 3):
+        with absltest.mock.patch.object(optimizer, "_GROWTH_INTERVAL", 3):
             for good in (True, True, False, True, True, True, True):
                 scale.update(tf.constant(good))
         self.assertEqual(float(scale.factor), 2.0**15)  # halved, then doubled

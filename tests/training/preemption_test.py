@@ -57,9 +57,7 @@ class AnswerTest(GceTest):
 
 class RefusalTest(GceTest):
     def check_refused(self, reason):
-        message = (
-            f"preemption_notice must be none where it cannot be asked for, got 'gce': {reason}"
-        )
+        message = f"preemption_notice must be none on this machine, got 'gce': {reason}"
         with self.assertRaisesRegex(ValueError, message):
             interruption.check("gce")
 
@@ -142,7 +140,7 @@ class NotedTest(GceTest):
         self.assertLen(logs.records, 3)
         self.assertEqual(
             logs.records[0].getMessage(),
-            "preemption notices fail, still asked for: "
+            "cannot poll for preemption notices, retrying: "
             f"{self.server.host}: HTTP Error 503: Service Unavailable",
         )
 

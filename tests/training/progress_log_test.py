@@ -45,34 +45,34 @@ class JournalTest(parameterized.TestCase):
         journal = self.journal()
         journal.note(1, metrics(2.0))
         self.now += 30.0  # compiles
-        line, nats = self.told(journal.tell, 1)
+        line, nats = self.told(journal.log_interval, 1)
         self.assertRegex(line, r"^step=1 loss=2 bits_per_byte=2.885 lr=0.5 gradient_norm=1 first")
         self.assertEndsWith(line, "first_step_s=30.0")
         self.assertEqual(nats, 2.0)
         for step in (2, 3, 4, 5):
             journal.note(step, metrics(1.0))
         self.now += 2.0
-        line, _ = self.told(journal.tell, 5)
+        line, _ = self.told(journal.log_interval, 5)
         self.assertEndsWith(line, "tokens_per_s=20 seconds_left=8")  # 15 steps of half a second
 
     def test_pauses_do_not_count(self):
         journal = self.journal()
         journal.note(1, metrics(2.0))
-        journal.tell(1)
+        journal.log_interval(1)
         journal.note(2, metrics(2.0))
         self.now += 1.0
         with journal.paused():
             self.now += 500.0
         journal.note(3, metrics(2.0))
         self.now += 1.0
-        line, _ = self.told(journal.tell, 3)
+        line, _ = self.told(journal.log_interval, 3)
         self.assertIn("tokens_per_s=10 ", line)
 
     def test_means_are_weighted_by_tokens(self):
         journal = self.journal()
         journal.note(1, metrics(1.0, tokens=30))
         journal.note(2, metrics(2.0, tokens=10))
-        self.assertAlmostEqual(journal.tell(2), 1.25)
+        self.assertAlmostEqual(journal.log_interval(2), 1.25)
 
     @parameterized.parameters(
         ("byte", 0, "bits_per_byte=1.443"),
@@ -83,13 +83,13 @@ class JournalTest(parameterized.TestCase):
     def test_a_loss_is_told_as_usual_for_its_tokens(self, unit, unknown, expected):
         journal = self.journal(unit, unknown)
         journal.note(1, metrics(1.0))
-        self.assertIn(expected, self.told(journal.tell, 1)[0])
+        self.assertIn(expected, self.told(journal.log_interval, 1)[0])
 
     def test_is_due_at_first_then_each_period_and_after_a_minute_of_silence(self):
         journal = self.journal()
         self.assertTrue(journal.is_due(1, 10))
         journal.note(1, metrics(1.0))
-        journal.tell(1)
+        journal.log_interval(1)
         self.assertFalse(journal.is_due(9, 10))
         self.assertTrue(journal.is_due(10, 10))
         self.now += 61.0
@@ -108,7 +108,7 @@ class JournalTest(parameterized.TestCase):
             journal.note(3, metrics(math.nan))
             with self.assertRaisesRegex(NonFiniteError, message):
                 if ask == "tell":
-                    journal.tell(3)
+                    journal.log_interval(3)
                 else:
                     with journal.paused():
                         self.fail("what went wrong was about to be saved")
@@ -118,20 +118,20 @@ class JournalTest(parameterized.TestCase):
         for step, nats in enumerate((1.0, math.nan, math.inf, 3.0, math.nan), 1):
             journal.note(step, metrics(nats))
         with self.assertLogs(level="WARNING") as logs:
-            self.assertEqual(journal.tell(5), 2.0)  # the mean of the others
+            self.assertEqual(journal.log_interval(5), 2.0)  # the mean of the others
         self.assertLen(logs.output, 3)
-        self.assertIn("step=3 skipped: loss=inf, weights and memory stay", logs.output[1])
+        self.assertIn("step=3 skipped: loss=inf, weights and memory unchanged", logs.output[1])
         for step in (6, 7):
             journal.note(step, metrics(1.0, gradient_norm=math.inf))
         with self.assertRaisesRegex(
             NonFiniteError, "gradient_norm must be finite, got inf at step 7, number 3 in a row"
         ):
-            journal.tell(7)
+            journal.log_interval(7)
 
     def test_curves_hold_what_the_lines_say(self):
         journal = self.journal()
         journal.note(1, metrics(2.0))
-        journal.tell(1)
+        journal.log_interval(1)
         valid = Evaluation(
             split="valid",
             targets=9,
@@ -144,7 +144,7 @@ class JournalTest(parameterized.TestCase):
             bits_per_character=None,
             bits_unavailable=None,
         )
-        line, _ = self.told(journal.tell_validation, 1, valid)
+        line, _ = self.told(journal.log_validation, 1, valid)
         self.assertEqual(line, "step=1 valid: loss=3 bits_per_byte=4.328 scored=9")
         train, valid = (
             run_files.curve(self.path / "tensorboard" / name) for name in ("train", "valid")
@@ -159,14 +159,14 @@ class JournalTest(parameterized.TestCase):
     def test_a_file_holds_what_the_lines_say(self):
         journal = self.journal(max_skipped_steps=2)
         journal.note(1, metrics(2.0))
-        journal.tell(1)
+        journal.log_interval(1)
         self.now += 2.0
         journal.note(2, metrics(math.nan))
         journal.note(3, metrics(1.0))
-        journal.tell(3)
+        journal.log_interval(3)
         journal.note(4, metrics(math.nan))
         self.now += 1.0
-        self.assertTrue(math.isnan(journal.tell(4)))
+        self.assertTrue(math.isnan(journal.log_interval(4)))
         first, second, third = run_files.metrics(self.path)
         common = "step split steps loss bits_per_byte lr gradient_norm skipped_steps memory_bytes"
         self.assertCountEqual(first, [*common.split(), "first_step_s"])
@@ -178,9 +178,9 @@ class JournalTest(parameterized.TestCase):
 
     def test_skipped_steps_are_counted_on(self):
         journal = self.journal()
-        journal.go_on([{"step": 1, "skipped_steps": 3}, {"step": 1, "split": "valid"}])
+        journal.resume([{"step": 1, "skipped_steps": 3}, {"step": 1, "split": "valid"}])
         journal.note(2, metrics(1.0))
-        self.assertIn("skipped_steps=3", self.told(journal.tell, 2)[0])
+        self.assertIn("skipped_steps=3", self.told(journal.log_interval, 2)[0])
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ def _predict(path: str) -> None:
     classifier = _load()
     if path == "-":
         source = text.Source("standard input", 0, lambda: sys.stdin.buffer)
-        texts = labelled_text.of_lines(source)
+        texts = labelled_text.from_lines(source)
     else:
         texts = labelled_text.read_unlabelled(path)
     with Progress("predict", "texts") as progress:

@@ -1,4 +1,4 @@
-"""Batches of a prepared split: rows that read on from step to step."""
+"""Batches of a prepared split, whose rows continue from step to step."""
 
 from collections.abc import Generator, Iterator
 from concurrent import futures
@@ -9,17 +9,17 @@ from absl import logging
 
 from txl_tf.data import layouts, metadata, stream_reader
 
-_STACK = 2048  # pairs of a row, or a step where that is more, that are put together at a time
+_STACK = 2048  # pairs of a row assembled at a time (or one step's, if more)
 
 
 class Batch(NamedTuple):
     """One step's segments.
 
     Shapes:
-      ids: [B, T] int32 inputs, 0 where there is none.
-      targets: [B, T] int32, the token after each input; -1 where there is none.
-      document_start: [B, T] bool, whether the input begins a document.
-      restart: [] bool, whether this is the first step of an epoch: rows start anew, so memories do.
+      ids: [B, T] int32 inputs, 0 for padding.
+      targets: [B, T] int32, the token after each input; -1 for padding.
+      document_start: [B, T] bool, whether an input begins a document.
+      restart: [] bool, whether this is the first step of an epoch, where rows and memories restart.
     """
 
     ids: Any
@@ -29,33 +29,32 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """The batches of one split, the same for any number of shards and of parallel reads.
+    """Batches of one split, the same for any number of shards and reader threads.
 
-    Row b of a step goes on where row b of the step before ended; see `layouts` for where rows
-    begin. Steps count through the epochs. Starting at any step takes the same short time. In layout
-    "reference" rows jump from stream to stream without a restart, as in the originals.
+    Row b of a step continues row b of the step before; `layouts` defines the start of each row.
+    Steps are counted through all epochs; starting at any step is equally fast. In layout
+    "reference" rows jump from stream to stream without a restart, as in the original code.
 
     Args:
-      data_dir: a folder of `prepare_data`.
+      data_dir: output folder of `prepare_data`.
       split: for example "train".
       batch_size: rows of all workers.
-      segment_len: pairs of input and target of a row in a step, T.
-      mode: "train" drops the tail so that rows are equally long, "eval" has every target once.
+      segment_len: (input, target) pairs of a row in a step, T.
+      mode: "train" drops the tail for equal rows, "eval" contains every target once.
       layout: "contiguous" or "reference".
-      rows: the rows to deliver, as (first, first after them), for example
-        `layouts.worker_rows(...)`; None is all.
+      rows: the range of rows to deliver, for example `layouts.worker_rows(...)`; None is all.
       num_parallel: threads that read ahead.
 
     Attributes:
-      metadata, split_metadata: what the folder says of itself.
+      metadata, split_metadata: of the folder.
       data_dir, split, batch_size, segment_len: as given.
       steps_per_epoch: steps from one restart to the next.
-      pairs: of input and target in the split, N - 1.
-      scored: pairs of an epoch, over all rows.
-      dropped: pairs that are in no row; `scored + dropped == pairs`.
+      pairs: number of (input, target) pairs of the split, N - 1.
+      scored: pairs in the rows of an epoch.
+      dropped: pairs in no row; `scored + dropped == pairs`.
 
     Raises:
-      ValueError: the folder, the split or an argument is wrong, or the split too short.
+      ValueError: the folder, the split or an argument is wrong, or the split is too short.
     """
 
     def __init__(
@@ -99,29 +98,30 @@ class Batches:
     def arrays(
         self, start_step: int = 0, epochs: int | None = None
     ) -> Generator[Batch, None, None]:
-        """Returns a generator of the batches, as NumPy arrays; `prefetch` reads them ahead of use.
+        """Returns a generator of batches as NumPy arrays; `prefetch` reads it ahead.
 
         Args:
           start_step: the first step, counted from 0 through all epochs.
-          epochs: where to stop, counted from step 0; None is never.
+          epochs: number of epochs, counted from step 0; None is endless.
         """
         _check_at_least(0, start_step=start_step)
         stacks = self._stacks(start_step, epochs)
         return (Batch(*step) for stack in stacks for step in zip(*stack, strict=True))
 
     def for_fit(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Returns a generator of (ids, targets) without end, for `fit` and `evaluate` of Keras.
+        """Returns an endless generator of (ids, targets), for Keras' `fit` and `evaluate`.
 
             model.fit(batches.for_fit(), steps_per_epoch=batches.steps_per_epoch, epochs=3)
             model.evaluate(batches.for_fit(), steps=batches.steps_per_epoch)
 
-        Keras hands no memory on: it reads each segment by itself. `txl_tf.train` does. Keras also
-        reads generators by tf.data, after which small steps take more time (see `prefetch`).
+        Keras carries no memory over: each segment is read without context; `txl_tf.train` does
+        carry it. Keras also wraps generators in tf.data, which slows small steps down (see
+        `prefetch`).
         """
         return ((batch.ids, batch.targets) for batch in self.arrays())
 
     def _stacks(self, start_step: int, epochs: int | None) -> Iterator[Batch]:
-        """Several steps at a time, along a new first axis: Python's share of a step is small."""
+        """Yields several steps stacked along a new first axis, to amortise Python overhead."""
         epoch, step = divmod(start_step, self.steps_per_epoch)
         while epochs is None or epoch < epochs:
             block_start = 0
@@ -136,16 +136,16 @@ class Batches:
             epoch, step = epoch + 1, 0
 
     def _read(self, block: layouts.Block, first: int) -> Iterator[tuple[np.ndarray, ...]]:
-        """(ids, targets, document_start), each [n, B, T], of a block's steps from `first` on."""
-        steps, most = block.steps(self.segment_len), max(_STACK // self.segment_len, 1)
+        """Yields (ids, targets, document_start), each [n, B, T], of a block from step `first`."""
+        steps, stack_steps = block.steps(self.segment_len), max(_STACK // self.segment_len, 1)
         with futures.ThreadPoolExecutor(self._num_parallel) as pool:
             rows = {}
             for row in self._rows:
                 position, pairs = block.span(row, first * self.segment_len, self.segment_len)
-                if pairs:  # else the row has ended before: it stays padding
+                if pairs:  # a row that has ended stays padding
                     rows[row] = stream_reader.ReadAhead(self._reader.runs(position), pool)
-            for step in range(first, steps, most):
-                n = min(most, steps - step)
+            for step in range(first, steps, stack_steps):
+                n = min(stack_steps, steps - step)
                 stack = self._stack(block, rows, step * self.segment_len, n * self.segment_len)
                 by_step = [len(self._rows), n, self.segment_len]
                 yield tuple(part.reshape(by_step).swapaxes(0, 1) for part in stack)
@@ -157,7 +157,7 @@ class Batches:
         offset: int,
         length: int,
     ) -> tuple[np.ndarray, ...]:
-        """(ids, targets, document_start), each [B, length], of the pairs from `offset` on."""
+        """Returns (ids, targets, document_start), each [B, length], of pairs from `offset` on."""
         shape = [len(self._rows), length]
         ids, targets = np.zeros(shape, np.int32), np.full(shape, -1, np.int32)
         document_start = np.zeros(shape, bool)

@@ -1,10 +1,10 @@
-"""English text that ships with CPython: its own documentation, as `help()` shows it.
+"""Built-in corpus: CPython's own documentation, as shown by `help()`.
 
-`pydoc_data.topics` holds 79 topics, half a megabyte, many of them word for word inside bigger ones.
-So that nothing held out was seen in training, every paragraph is taken once, biggest topics first,
-and a topic of which less than half is left is passed over. The rest is cut, topic by topic, into
-blocks of whole paragraphs of at least 2,000 characters; of any ten blocks in a row the ninth is for
-validation and the tenth for testing. Held-out text so is like the text of training, and not in it.
+`pydoc_data.topics` holds 79 topics, half a megabyte, many of which repeat parts of bigger ones. To
+keep held-out text out of training, each paragraph is used once, biggest topics first, and a topic
+of which less than half is left is skipped. The rest is cut, topic by topic, into blocks of whole
+paragraphs of at least 2,000 characters; of every ten blocks the ninth is for validation and the
+tenth for testing. Held-out text is thus similar to, but not part of, the training text.
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from txl_tf.data.text import Source
 
 _BLOCK_CHARACTERS = 2000
 _PERIOD = 10
-_HELD_OUT = {8: "valid", 9: "test"}  # place in a period -> split; the others are for training
+_HELD_OUT = {8: "valid", 9: "test"}  # index in a period -> split; others are for training
 
 
 def sources() -> dict[str, list[Source]]:
-    """The texts of each split: a topic a source, and so a document."""
+    """Returns the texts of each split, one source (and document) per topic."""
     splits: dict[str, list[Source]] = {"train": [], "valid": [], "test": []}
     number = 0
     for name, paragraphs in _topics():
@@ -33,8 +33,8 @@ def sources() -> dict[str, list[Source]]:
 
 
 def _topics() -> Iterator[tuple[str, list[str]]]:
-    """Name and paragraphs of each topic, biggest first, without what was there before."""
-    from pydoc_data import topics  # half a megabyte, for who asks
+    """Yields name and paragraphs of each topic, biggest first, without repeated paragraphs."""
+    from pydoc_data import topics  # half a megabyte, imported on demand
 
     seen: set[str] = set()
     for name, content in sorted(topics.topics.items(), key=lambda item: (-len(item[1]), item[0])):
@@ -46,7 +46,7 @@ def _topics() -> Iterator[tuple[str, list[str]]]:
 
 
 def _blocks(paragraphs: list[str]) -> Iterator[str]:
-    """Paragraphs joined until they are long enough; the last block may be shorter."""
+    """Yields joined paragraphs of the minimum length; the last block may be shorter."""
     block = ""
     for paragraph in paragraphs:
         block += paragraph + "\n\n"

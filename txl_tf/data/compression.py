@@ -1,4 +1,4 @@
-"""Compressed files as streams of bytes, in constant memory, told by their first bytes."""
+"""Compressed files as byte streams in constant memory, recognised by their first bytes."""
 
 import bz2
 import gzip
@@ -12,29 +12,29 @@ _CHUNK_BYTES = 1 << 16
 
 
 class DamagedError(Exception):
-    """Compressed data that is cut short or broken."""
+    """Raised for compressed data that is truncated or corrupt."""
 
 
 DAMAGE = (DamagedError, EOFError, zlib.error, gzip.BadGzipFile)  # raised while reading
 
 
 class Readable(Protocol):
-    """A file of which only `read` is used: returns 1 to `size` bytes, none at its end."""
+    """A file with `read` alone: returns 1 to `size` bytes, none at the end."""
 
     def read(self, size: int, /) -> bytes:
-        """Reads on."""
+        """Returns the next bytes."""
         ...
 
 
 class _Streams:
-    """The contents of compressed streams, one after another.
+    """Decompresses concatenated streams.
 
-    `bz2.BZ2File` and its likes would do, but they end in silence at a damaged later stream.
+    `bz2.BZ2File` and the like silently stop at a damaged later stream.
     """
 
     def __init__(self, file: Readable, start: Callable[[], Any]):
         self._file = file
-        self._start = start  # makes a decompressor of one stream, as `bz2.BZ2Decompressor`
+        self._start = start  # for example `bz2.BZ2Decompressor`
         self._stream = start()
 
     def read(self, size: int, /) -> bytes:
@@ -53,7 +53,7 @@ class _Streams:
         return data
 
     def _next_stream(self) -> bytes:
-        """The first bytes after a stream and the NULs that may pad it; none at the end."""
+        """Returns the first bytes after a stream and its NUL padding; none at the end."""
         rest = self._stream.unused_data
         while rest or (rest := self._file.read(_CHUNK_BYTES)):
             if rest := rest.lstrip(b"\0"):
@@ -81,12 +81,12 @@ def _zstd_decompressor() -> Any:
 
 
 class Compression(NamedTuple):
-    """A compression that can be read.
+    """A supported compression.
 
     Attributes:
       name: for messages.
-      magic: matches the first bytes of such a file.
-      open: returns the contents of such a file as a stream.
+      magic: pattern of a file's first bytes.
+      open: returns a decompressing stream of a file.
     """
 
     name: str
@@ -102,22 +102,22 @@ COMPRESSIONS = (
     ),
     Compression(
         "bzip2",
-        re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),  # a block follows, or the end
+        re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),  # then a block or the end
         lambda file: _Streams(file, bz2.BZ2Decompressor),
     ),
     Compression(
         "xz",
-        re.compile(rb"\xfd7zXZ\0|\x5d\0\0"),  # the latter is its predecessor, .lzma
+        re.compile(rb"\xfd7zXZ\0|\x5d\0\0"),  # the latter is .lzma
         lambda file: _Streams(file, lzma.LZMADecompressor),
     ),
     Compression(
         "zstd",
-        re.compile(rb"(\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"),  # a frame, or one to skip
+        re.compile(rb"(\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"),  # a frame, or a skippable one
         lambda file: _Streams(file, _zstd_decompressor),
     ),
 )
 
 
-def of(head: bytes) -> Compression | None:
-    """The compression of a file with these first bytes; None where it is not compressed."""
-    return next((found for found in COMPRESSIONS if found.magic.match(head)), None)
+def detect(head: bytes) -> Compression | None:
+    """Returns the compression of a file with these first bytes, or None if not compressed."""
+    return next((item for item in COMPRESSIONS if item.magic.match(head)), None)

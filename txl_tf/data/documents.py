@@ -1,4 +1,4 @@
-"""Where documents begin, so that a model may forget what stands before."""
+"""Document boundaries, at which a model may reset its memory."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from txl_tf.data import text
 
 
 class Part(NamedTuple):
-    """A part of a piece, and whether a document begins with it."""
+    """A part of a piece; `begins`: whether a document begins with it."""
 
     piece: text.Piece
     begins: bool
@@ -22,7 +22,7 @@ def _at_line(piece: text.Piece) -> list[int]:
 
 
 def _at_blank_line(piece: text.Piece) -> list[int]:
-    """The lines after blank lines; lines before the first line end may be blank themselves."""
+    """Returns the starts of lines after blank lines; the first lines may be blank themselves."""
     starts, after_blank = _at_file(piece), piece.after_blank
     for start in _line_starts(piece):
         end = piece.data.find(b"\n", start)
@@ -33,13 +33,13 @@ def _at_blank_line(piece: text.Piece) -> list[int]:
     return starts
 
 
-def _nowhere(piece: text.Piece) -> list[int]:
+def _never(piece: text.Piece) -> list[int]:
     del piece
     return []
 
 
 def _line_starts(piece: text.Piece) -> list[int]:
-    """The first byte of each line that begins in a piece."""
+    """Returns the first byte of each line that begins in a piece."""
     starts, start = [0] if piece.starts_line else [], 0
     while start := piece.data.find(b"\n", start) + 1:
         starts.append(start)
@@ -50,17 +50,17 @@ BOUNDARIES: Mapping[str, Callable[[text.Piece], list[int]]] = {
     "file": _at_file,
     "blank_line": _at_blank_line,
     "line": _at_line,
-    "none": _nowhere,
+    "none": _never,
 }
 
 
 def parts(piece: text.Piece, boundary: str) -> Iterator[Part]:
-    """Cuts a piece where documents begin.
+    """Cuts a piece at document boundaries.
 
     Args:
-      piece: a stretch of a file.
+      piece: a part of a file.
       boundary: a name in `BOUNDARIES`. "file", "line": each is a document. "blank_line": a document
-        begins with each file and each line after a blank one. "none": nothing is marked.
+        begins with each file and with each line after a blank one. "none": no boundaries.
     """
     starts = BOUNDARIES[boundary](piece)
     edges = [*([] if 0 in starts else [0]), *starts, len(piece.data)]

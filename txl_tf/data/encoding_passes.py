@@ -1,4 +1,4 @@
-"""The two passes over text: what workers do with a piece, and how the results add up."""
+"""The two passes over text: the work on one piece, and the sums over all pieces."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from absl import logging
 
 from txl_tf.data import documents, metadata, shards, text, tokenizers
 
-_SHUFFLE_SEED = 123456  # the original code's
+_SHUFFLE_SEED = 123456  # of the original code
 
 
 class Encoded(NamedTuple):
@@ -17,7 +17,8 @@ class Encoded(NamedTuple):
 
     Attributes:
       ids: [n] int32.
-      starts: rising positions in 0..n where a document begins; n is the next piece's first token.
+      starts: ascending positions in 0..n where a document begins; n is the next piece's first
+        token.
       bytes, characters, unknown: as in `SplitMetadata`.
       complete: whether the file ends here.
     """
@@ -32,7 +33,7 @@ class Encoded(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Observe:
-    """The first pass: what a learner sees in a piece."""
+    """First pass: a learner's statistics of a piece."""
 
     learner: tokenizers.Learner
     invalid_utf8: str
@@ -43,7 +44,7 @@ class Observe:
 
 @dataclasses.dataclass(frozen=True)
 class Encode:
-    """The second pass: the tokens of a piece."""
+    """Second pass: the tokens of a piece."""
 
     tokenizer: tokenizers.Tokenizer
     document_boundary: str
@@ -51,27 +52,27 @@ class Encode:
 
     def __call__(self, piece: text.Piece) -> Encoded:
         parts = list(documents.parts(piece, self.document_boundary))
-        found = [self.tokenizer.encode_piece(part.piece, self.invalid_utf8) for part in parts]
+        encodings = [self.tokenizer.encode_piece(part.piece, self.invalid_utf8) for part in parts]
         begins = np.array([part.begins for part in parts])
-        positions = np.cumsum([0, *(len(encoding.ids) for encoding in found)])[:-1]
+        positions = np.cumsum([0, *(len(encoding.ids) for encoding in encodings)])[:-1]
         return Encoded(
-            np.concatenate([encoding.ids for encoding in found]),
-            np.unique(positions[begins]),  # a document without a token is none
-            sum(encoding.bytes for encoding in found),
-            sum(encoding.characters for encoding in found),
-            sum(encoding.unknown for encoding in found),
+            np.concatenate([encoding.ids for encoding in encodings]),
+            np.unique(positions[begins]),  # documents without tokens do not count
+            sum(encoding.bytes for encoding in encodings),
+            sum(encoding.characters for encoding in encodings),
+            sum(encoding.unknown for encoding in encodings),
             piece.complete,
         )
 
 
 def shuffled(encoded: Iterable[Encoded], times: int, boundary: str) -> Iterator[Encoded]:
-    """Each file `times` over, its lines shuffled anew each time, from the order before.
+    """Yields each file `times` over, its lines shuffled each time, from the previous order.
 
-    These are the draws of the original TensorFlow code for lm1b: one generator for all files.
+    As in the original TensorFlow code for lm1b: one generator of random numbers for all files.
 
     Args:
       encoded: pieces whose lines are documents.
-      times: streams that come of each file.
+      times: number of streams per file.
       boundary: "file" (a stream is a document), "line" or "none".
     """
     generator = np.random.RandomState(_SHUFFLE_SEED)
@@ -87,7 +88,7 @@ def shuffled(encoded: Iterable[Encoded], times: int, boundary: str) -> Iterator[
 
 
 def _joined(pieces: Sequence[Encoded], lines: Sequence[np.ndarray], boundary: str) -> Encoded:
-    """The lines one after another; the rest as in the pieces that they are from."""
+    """Returns the lines concatenated, with the counts of the pieces that they are from."""
     positions = np.cumsum([0, *map(len, lines)])[:-1]
     return Encoded(
         np.concatenate(lines),
@@ -100,14 +101,14 @@ def _joined(pieces: Sequence[Encoded], lines: Sequence[np.ndarray], boundary: st
 
 
 class SplitWriter:
-    """Writes the shards of a split and adds up what metadata says of it."""
+    """Writes the shards of a split and collects its metadata."""
 
     def __init__(self, folder: str, split: str):
         self.split = split
         self._shards = shards.ShardWriter(folder, split)
         self._streams: list[int] = []
         self._documents = self._unknown = self._bytes = self._characters = 0
-        self._begins = True  # whether a document begins with the next token
+        self._begins = True  # whether the next token begins a document
         self._lowest, self._highest = np.inf, -np.inf
 
     def __enter__(self) -> "SplitWriter":
@@ -136,21 +137,21 @@ class SplitWriter:
     def metadata(
         self, sources: Sequence[metadata.Source], keep_streams: bool
     ) -> metadata.SplitMetadata:
-        """What was written.
+        """Returns the metadata of the tokens written.
 
         Args:
           sources: the texts.
-          keep_streams: whether each `write` was a stream of its own.
+          keep_streams: whether each `write` was a separate stream.
 
         Raises:
-          ValueError: nothing was.
+          ValueError: no token was written.
         """
         tokens = sum(self._streams)
         if not tokens:
             names = ", ".join(source.name for source in sources)
             raise ValueError(f"{self.split} must hold text, got no tokens in {names}")
         if self._lowest == self._highest:
-            logging.warning("%s holds one token only, %d times", self.split, tokens)
+            logging.warning("%s holds a single distinct token, %d times", self.split, tokens)
         return metadata.SplitMetadata(
             shards=tuple(self._shards.shards),
             tokens=tokens,

@@ -1,8 +1,8 @@
-"""Words between white space, by NumPy: no Python object for each of them, only for each new one.
+"""White-space word splitting in NumPy, with a Python object for each distinct word only.
 
 Looking up each word of `str.split` in a dictionary takes most of the time of preparing text. Here
-words get a whole number each, the numbers are sorted, and equal words stand together: up to 1.75
-times as fast, by the text, with the same result.
+words are hashed to integers, which are sorted to group equal words: up to 1.75 times as fast,
+depending on the text, with the same result.
 """
 
 import re
@@ -22,13 +22,13 @@ _IS_SPACE = {  # of each byte
     for name, spaces in text.WHITE_SPACES.items()
 }
 _FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)  # masks of n bytes
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits without order
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, pseudo-random bits
 _HALF = np.uint64(32)
-_EXACT = 7  # longest word, in bytes, that is a number by itself, with its length in the eighth byte
-_MIXED = 16  # longest word whose length, first and last eight bytes tell all of it
+_EXACT = 7  # longest word, in bytes, that is its own key, with its length in the eighth byte
+_MIXED = 16  # longest word that its length and its first and last eight bytes determine
 
 
-# By plain Python, for each name in `text.WHITE_SPACES`.
+# Plain Python equivalents, for each name in `text.WHITE_SPACES`.
 LISTED: Mapping[str, Callable[[str], list[str]]] = {
     "unicode": str.split,
     "ascii": re.compile(r"\S+", re.ASCII).findall,
@@ -39,22 +39,22 @@ class Words(NamedTuple):
     """The words of a text.
 
     Attributes:
-      symbols: the different ones, in the order of first sight.
-      counts: [len(symbols)], how often each stands in the text.
-      places: [number of words], of each word its index in `symbols`.
+      symbols: the distinct words, in order of first occurrence.
+      counts: [len(symbols)], occurrences of each.
+      indices: [number of words], the index of each word in `symbols`.
     """
 
     symbols: list[str]
     counts: np.ndarray
-    places: np.ndarray
+    indices: np.ndarray
 
 
 def split(content: str, white_space: str = "unicode") -> Words:
-    """The words of a text.
+    """Splits a text into words.
 
     Args:
       content: the text.
-      white_space: a name in `text.WHITE_SPACES`; "unicode" gives what `content.split()` holds.
+      white_space: a name in `text.WHITE_SPACES`; "unicode" gives the words of `content.split()`.
     """
     if len(content) < _SHORT:
         return _split_short(LISTED[white_space](content))
@@ -65,28 +65,28 @@ def split(content: str, white_space: str = "unicode") -> Words:
     spans = _spans(data, _IS_SPACE[white_space])
     if not len(spans.starts):
         return _split_short([])
-    for longest in (_MIXED, _EXACT):  # as good as never the second: equal numbers, unequal words
-        firsts, counts, places = _grouped(_keys(data, spans, longest))
-        if _equal(spans, firsts[places]):
+    for longest in (_MIXED, _EXACT):  # the second only after a hash collision
+        firsts, counts, indices = _grouped(_keys(data, spans, longest))
+        if _equal(spans, firsts[indices]):
             break
-    return Words(_cut_out(data, spans, firsts), counts, places)
+    return Words(_cut_out(data, spans, firsts), counts, indices)
 
 
 def _split_short(listed: list[str]) -> Words:
     index: dict[str, int] = {}
-    places = np.array([index.setdefault(word, len(index)) for word in listed], np.int64)
-    return Words(list(index), np.bincount(places, minlength=len(index)), places)
+    indices = np.array([index.setdefault(word, len(index)) for word in listed], np.int64)
+    return Words(list(index), np.bincount(indices, minlength=len(index)), indices)
 
 
 class _Spans(NamedTuple):
-    """Where words are, and what they are told apart by; each [n].
+    """Positions and key material of words; each [n].
 
     Attributes:
-      starts, ends: first byte, and the first one after.
-      lengths: bytes.
-      heads: the first eight bytes as a number, or as many as there are.
+      starts, ends: first byte, and end (exclusive).
+      lengths: in bytes.
+      heads: the first eight bytes (or fewer) as an integer.
       longer: indices of the words above `_EXACT` bytes.
-      tails: the last eight bytes of those.
+      tails: the last eight bytes of the longer words.
     """
 
     starts: np.ndarray
@@ -102,7 +102,7 @@ def _spans(data: bytes, is_space: np.ndarray) -> _Spans:
     between[1:-1] = is_space[np.frombuffer(data, np.uint8)]
     edges = np.flatnonzero(between[1:] != between[:-1])
     starts, ends = edges[0::2], edges[1::2]
-    eight = np.ndarray(len(data) + 1, np.dtype("<u8"), data + bytes(8), strides=(1,))  # from each
+    eight = np.ndarray(len(data) + 1, np.dtype("<u8"), data + bytes(8), strides=(1,))  # by byte
     lengths = (ends - starts).astype(np.uint64)
     heads = eight[starts] & _FIRST_BYTES[np.minimum(ends - starts, 8)]
     longer = np.flatnonzero(lengths > _EXACT)
@@ -110,16 +110,16 @@ def _spans(data: bytes, is_space: np.ndarray) -> _Spans:
 
 
 def _keys(data: bytes, spans: _Spans, longest: int) -> np.ndarray:
-    """A number for each word, [n] uint64, the same for equal ones.
+    """Returns a key for each word, [n] uint64, the same for equal words.
 
-    Words of up to `_EXACT` bytes are their number. Longer ones are mixed from what tells them
-    apart, which hardly ever gives equal numbers; those above `longest` are counted in a dictionary.
+    Words of up to `_EXACT` bytes are their own key. Longer ones are hashed from length, head and
+    tail, with rare collisions; words above `longest` are numbered by a dictionary.
     """
     keys = spans.heads | spans.lengths << np.uint64(56)
     mixed = spans.lengths[spans.longer] * _FACTOR
     for part in (spans.heads[spans.longer], spans.tails):
-        mixed = (mixed ^ part) * _FACTOR  # low bits get to all above them,
-        mixed = (mixed ^ mixed >> _HALF) * _FACTOR  # high bits get low, and from there to all
+        mixed = (mixed ^ part) * _FACTOR  # carries low bits to all higher bits,
+        mixed = (mixed ^ mixed >> _HALF) * _FACTOR  # and high bits to low ones, from there to all
     keys[spans.longer] = mixed
     listed = np.flatnonzero(spans.lengths > longest)
     numbers: dict[str, int] = {}
@@ -129,9 +129,9 @@ def _keys(data: bytes, spans: _Spans, longest: int) -> np.ndarray:
 
 
 def _grouped(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each different key the first index and the count, in the order of first sight.
+    """Returns first index and count of each distinct key, in order of first occurrence.
 
-    And of each key which of them it is.
+    The third value is the rank of each key in that order.
     """
     order = np.argsort(keys)
     ordered = keys[order]
@@ -139,16 +139,16 @@ def _grouped(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     begins = np.flatnonzero(is_new)
     firsts = np.minimum.reduceat(order, begins)
     counts = np.diff(begins, append=len(keys))
-    by_sight = np.argsort(firsts)
+    by_first = np.argsort(firsts)
     rank = np.empty(len(firsts), np.int64)
-    rank[by_sight] = np.arange(len(firsts))
-    places = np.empty(len(keys), np.int64)
-    places[order] = rank[np.cumsum(is_new) - 1]
-    return firsts[by_sight], counts[by_sight], places
+    rank[by_first] = np.arange(len(firsts))
+    indices = np.empty(len(keys), np.int64)
+    indices[order] = rank[np.cumsum(is_new) - 1]
+    return firsts[by_first], counts[by_first], indices
 
 
 def _equal(spans: _Spans, others: np.ndarray) -> bool:
-    """Whether each word of up to `_MIXED` bytes equals that of index `others`, given equal keys."""
+    """Whether each word of up to `_MIXED` bytes equals word `others`, given equal keys."""
     if (spans.lengths[others] != spans.lengths).any():
         return False
     tails = np.zeros(len(others), np.uint64)
@@ -158,6 +158,6 @@ def _equal(spans: _Spans, others: np.ndarray) -> bool:
 
 
 def _cut_out(data: bytes, spans: _Spans, indices: np.ndarray) -> list[str]:
-    """Some words as text."""
+    """Returns some words as text."""
     edges = zip(spans.starts[indices].tolist(), spans.ends[indices].tolist(), strict=True)
     return [data[start:end].decode("utf-8", "surrogatepass") for start, end in edges]

@@ -4,7 +4,7 @@ import codecs
 import re
 from typing import NamedTuple
 
-UNPACK = "unpack it first"  # the advice for these:
+UNPACK = "unpack it first"  # the advice for:
 _PACKED = {
     "a PyTorch file": rb"PK\x03\x04.{26}[^/]*/data\.pkl",
     "a NumPy archive": rb"PK\x03\x04.{26}[^/]*\.npy",
@@ -47,26 +47,26 @@ _OTHERS = {
     "an MP4 file": rb"\0{3}.ftyp",
     "an executable program": rb"\x7fELF|[\xce\xcf]\xfa\xed\xfe|\0asm|MZ.{0,60}\0\0",
 }
-_ANY = re.compile(b"|".join([*_PACKED.values(), *_OTHERS.values()]), re.DOTALL)  # is fast
+_ANY = re.compile(b"|".join([*_PACKED.values(), *_OTHERS.values()]), re.DOTALL)  # one is faster
 _MARKS = {  # byte-order marks; the longer ones first, as they begin with the shorter
     "UTF-32LE": codecs.BOM_UTF32_LE,
     "UTF-32BE": codecs.BOM_UTF32_BE,
     "UTF-16LE": codecs.BOM_UTF16_LE,
     "UTF-16BE": codecs.BOM_UTF16_BE,
 }
-_MANY_NULS, _ONE_IN = 16, 50  # at least so many, and one byte in so many
+_MANY_NULS, _ONE_IN = 16, 50  # minimum count, and minimum share of one in so many
 _NEARLY_ALL = 0.95
 
 
 class FileType(NamedTuple):
-    """A type of file, with its article, and the advice how to make text of it."""
+    """A file type, with its article, and advice on how to get text from it."""
 
     name: str
     advice: str
 
 
-def of(head: bytes) -> FileType | None:
-    """The type of a file that is no UTF-8 text; None where nothing speaks against text.
+def detect(head: bytes) -> FileType | None:
+    """Returns the type of a file that is not UTF-8 text, or None if it may be text.
 
     Args:
       head: its first bytes, some hundred or more.
@@ -83,27 +83,27 @@ def of(head: bytes) -> FileType | None:
 
 
 def oddity(head: bytes) -> str | None:
-    """A warning of text that begins so: many NULs, as UTF-16 has them; None otherwise."""
+    """Returns a warning for text with many NULs, as in UTF-16; None otherwise."""
     count = head.count(0)
     if count < max(_MANY_NULS, len(head) / _ONE_IN):
         return None
-    told = f"{count} of the first {len(head)} bytes are NUL"
+    message = f"{count} of the first {len(head)} bytes are NUL"
     encoding = _unmarked_encoding(head)
-    return f"{told}: is it {encoding}? then {_convert(encoding)}" if encoding else told
+    return f"{message}: is it {encoding}? then {_convert(encoding)}" if encoding else message
 
 
 def _unmarked_encoding(head: bytes) -> str | None:
-    """The encoding that has its NULs where `head` has them.
+    """Returns the encoding that has NULs in the same byte positions as `head`.
 
-    In UTF-32 the higher two of four bytes are 0, all but always; in UTF-16 the higher byte of a
-    character of ASCII is, and hardly ever the lower one.
+    In UTF-32 the upper two of four bytes are nearly always 0; in UTF-16 the upper byte of an ASCII
+    character is, and the lower one hardly ever.
     """
-    nulls = [head[place::4].count(0) for place in range(4)]
-    for encoding, higher in (("UTF-32BE", nulls[:2]), ("UTF-32LE", nulls[2:])):
-        if min(higher) >= _NEARLY_ALL * (len(head) // 4):
+    nulls = [head[offset::4].count(0) for offset in range(4)]
+    for encoding, upper in (("UTF-32BE", nulls[:2]), ("UTF-32LE", nulls[2:])):
+        if min(upper) >= _NEARLY_ALL * (len(head) // 4):
             return encoding
-    for encoding, higher in (("UTF-16BE", nulls[0::2]), ("UTF-16LE", nulls[1::2])):
-        if sum(higher) >= _NEARLY_ALL * sum(nulls):
+    for encoding, upper in (("UTF-16BE", nulls[0::2]), ("UTF-16LE", nulls[1::2])):
+        if sum(upper) >= _NEARLY_ALL * sum(nulls):
             return encoding
     return None
 

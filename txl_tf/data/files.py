@@ -1,6 +1,6 @@
-"""One way to every file: local paths by the standard library, others (gs://...) by TensorFlow.
+"""File access: local paths by the standard library, others (gs://...) by TensorFlow.
 
-TensorFlow takes seconds to import and is not safe to fork: it is loaded for remote paths only.
+TensorFlow takes seconds to import and is not fork-safe: it is loaded for remote paths only.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ from typing import IO, Any, TypeVar
 
 _Read = TypeVar("_Read")
 
-_SCHEME = re.compile("([A-Za-z][A-Za-z0-9.]*)://")  # as TensorFlow reads it
+_SCHEME = re.compile("([A-Za-z][A-Za-z0-9.]*)://")  # as in TensorFlow
 _PATTERN = re.compile(r"[][*?\\]")
 
 
 def _remote(path: str) -> Any:
-    """Returns `tf.io.gfile` for a path whose file system it knows."""
+    """Returns `tf.io.gfile` for a path with a registered scheme."""
     import tensorflow as tf  # see above
 
     match = _SCHEME.match(path)
@@ -31,27 +31,27 @@ def _remote(path: str) -> Any:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path names a file system: gs://bucket/name."""
+    """Whether a path has a scheme, as gs://bucket/name has."""
     return _SCHEME.match(path) is not None
 
 
 def check_plain(name: str, path: str) -> None:
-    """Refuses a path that TensorFlow's checkpoints cannot have.
+    """Raises if a path is unusable for TensorFlow's checkpoints.
 
-    They look for their files by patterns that begin with the path: in run[1] they would find, and
-    delete, those of run1.
+    They look for their files by glob patterns that begin with the path: in run[1] they would find,
+    and delete, those of run1.
 
     Args:
       name: of the argument.
       path: its value.
 
     Raises:
-      ValueError: it has a letter of patterns, or is not text.
+      ValueError: it has a wildcard character, or is not UTF-8.
     """
     if _PATTERN.search(path):
         raise ValueError(
             f"{name} must have none of [ ] * ? and \\ in its path, which TensorFlow's checkpoints "
-            f"take for a pattern, got {path}; choose another name"
+            f"treat as wildcards, got {path}; choose another name"
         )
     try:
         path.encode("utf-8")
@@ -60,39 +60,39 @@ def check_plain(name: str, path: str) -> None:
 
 
 def check_no_folder(path: str) -> None:
-    """Refuses a folder where a file is to be read or written."""
+    """Raises if the path of a file is a folder."""
     if is_folder(path):
         raise ValueError(f"{path} must be a file, got a folder")
 
 
 def shown(path: str) -> str:
-    r"""A path for messages and JSON: bytes of a name that are not UTF-8 are written as \xe9."""
+    r"""Returns a path for messages and JSON; bytes that are not UTF-8 are escaped as \xe9."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def open_bytes(path: str, mode: str = "rb") -> IO[bytes]:
-    """Opens a file to read ("rb"), write ("wb") or append ("ab")."""
+    """Opens a file for reading ("rb"), writing ("wb") or appending ("ab")."""
     return _remote(path).GFile(path, mode) if is_remote(path) else open(path, mode)
 
 
 def read_bytes(path: str) -> bytes:
-    """The contents of a small file.
+    """Returns the contents of a small file.
 
     Raises:
-      ValueError: it is not there, or is a folder.
+      ValueError: it does not exist, or is a folder.
     """
     check_no_folder(path)
     if not exists(path):
-        raise ValueError(f"{path} must be a file, got none of that name")
+        raise ValueError(f"{path} must be a file, got no such file")
     with open_bytes(path) as file:
         return file.read()
 
 
 def read_text(path: str) -> str:
-    """The text of a small UTF-8 file, line ends as they are.
+    """Returns the text of a small UTF-8 file, line ends unchanged.
 
     Raises:
-      ValueError: it is not there or not UTF-8; names the file and the byte.
+      ValueError: it does not exist or is not UTF-8; names the file and the byte.
     """
     data = read_bytes(path)
     try:
@@ -102,10 +102,10 @@ def read_text(path: str) -> str:
 
 
 def read_json(path: str, from_json: Callable[[str], _Read]) -> _Read:
-    """Returns what `from_json` makes of the text of a small JSON file.
+    """Returns `from_json` of the text of a small JSON file.
 
     Raises:
-      ValueError: the file is not there or not UTF-8, or `from_json` refuses it; names the file.
+      ValueError: the file does not exist or is not UTF-8, or `from_json` raised; names the file.
     """
     content = read_text(path)
     try:
@@ -115,7 +115,7 @@ def read_json(path: str, from_json: Callable[[str], _Read]) -> _Read:
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Writes a small file; an error names it, which Python's own of a full disk does not."""
+    """Writes a small file; errors name it, unlike Python's own for a full disk."""
     try:
         with open_bytes(path, "wb") as file:
             file.write(data)
@@ -125,17 +125,17 @@ def write_bytes(path: str, data: bytes) -> None:
 
 
 def digest(file: IO[bytes]) -> str:
-    """The SHA-256 of what is still to be read of a file, as `sha256sum` prints it."""
-    found = hashlib.sha256()
+    """Returns the SHA-256 of the rest of a file, as `sha256sum` prints it."""
+    sha256 = hashlib.sha256()
     while part := file.read(1 << 20):
-        found.update(part)
-    return found.hexdigest()
+        sha256.update(part)
+    return sha256.hexdigest()
 
 
 def glob(pattern: str) -> list[str]:
-    """The paths that match, sorted; "**" as a whole name is any number of folders, also none.
+    """Returns the matching paths, sorted; "**" matches any number of folders, also none.
 
-    Wildcards take no name that begins with a dot.
+    Wildcards do not match a leading dot.
     """
     if pattern.endswith("/**"):
         pattern += "/*"
@@ -147,7 +147,7 @@ def _local_glob(pattern: str) -> list[str]:
 
 
 def _remote_glob(pattern: str) -> list[str]:
-    """TensorFlow's own takes "**" for "*", and hidden names too."""
+    """As `_local_glob`; TensorFlow's own treats "**" as "*" and matches hidden names."""
     above, deep, below = pattern.partition("/**/")
     with _utf8_names(pattern):
         found = _remote(above).glob(above)
@@ -159,22 +159,22 @@ def _remote_glob(pattern: str) -> list[str]:
 
 
 def exists(path: str) -> bool:
-    """Whether there is a file or a folder."""
+    """Whether a file or a folder exists."""
     return _remote(path).exists(path) if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: str) -> bool:
-    """Whether there is a folder."""
+    """Whether a folder exists."""
     return _remote(path).isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
 def size(path: str) -> int:
-    """Bytes of a file."""
+    """Returns the size of a file in bytes."""
     return _remote(path).stat(path).length if is_remote(path) else os.path.getsize(path)
 
 
 def names(folder: str) -> list[str]:
-    """What a folder holds, sorted."""
+    """Returns the names in a folder, sorted."""
     if not is_remote(folder):
         return sorted(os.listdir(folder))
     with _utf8_names(folder):
@@ -183,7 +183,7 @@ def names(folder: str) -> list[str]:
 
 @contextlib.contextmanager
 def _utf8_names(path: str) -> Iterator[None]:
-    """Says where the name is that TensorFlow cannot read."""
+    """Names the path in the error for names that TensorFlow cannot decode."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -191,7 +191,7 @@ def _utf8_names(path: str) -> Iterator[None]:
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder and those above it, where missing."""
+    """Creates a folder and its missing parents."""
     if is_remote(path):
         _remote(path).makedirs(path)
     else:
@@ -199,7 +199,7 @@ def make_folder(path: str) -> None:
 
 
 def rename(source: str, target: str) -> None:
-    """Gives a file or a folder another name, at once where local; a file of that name goes."""
+    """Renames a file or a folder, atomically if local; replaces an existing file."""
     if is_remote(source):
         _remote(source).rename(source, target, overwrite=True)
     else:
@@ -215,7 +215,7 @@ def remove(path: str) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """Removes a folder and all in it."""
+    """Removes a folder and its contents."""
     if is_remote(path):
         _remote(path).rmtree(path)
     else:
@@ -223,7 +223,7 @@ def remove_folder(path: str) -> None:
 
 
 def resolved(path: str) -> str:
-    """A path without a slash at its end, and the target in place of a symbolic link."""
+    """Returns a path without a trailing slash, and the target of a symbolic link."""
     shortened = path.rstrip("/")
     if is_remote(path) or not (
         os.path.islink(shortened) or os.path.basename(shortened) in ("", ".", "..")

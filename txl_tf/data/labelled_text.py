@@ -1,10 +1,9 @@
-r"""Texts with labels, and texts to be labelled, from files or folders; every mistake has its place.
+r"""Texts with and without labels, from files or folders; errors name the file and line.
 
-A file has one text a line, with a label and a tab before it where it is labelled. Within a text a
-newline, a tab, a carriage return and a backslash are written \n, \t, \r and \\, as in `vocab.txt`
-(so \s is a space). In a folder, each folder is a label and each file in it one text as it is; texts
-without labels are files side by side. Names that begin with a dot are passed over. All is UTF-8; a
-file may be compressed.
+A file has one text per line, after a label and a tab if labelled. Newline, tab, carriage return
+and backslash within a text are escaped as \n, \t, \r and \\, as in `vocab.txt` (so \s is a space).
+In a folder, each sub-folder is a label and each file in it one text, verbatim; texts without labels
+are files side by side. Names with a leading dot are skipped. All is UTF-8; files may be compressed.
 """
 
 import collections
@@ -15,16 +14,16 @@ from absl import logging
 
 from txl_tf.data import files, text, vocabulary
 
-_SHOWN = 20  # labels, at most, that a message lists
+_SHOWN = 20  # maximum number of labels listed in a message
 
 
 class Text(NamedTuple):
     """A text.
 
     Attributes:
-      name: the place of its line, as "FILE:12", or its path.
-      content: characters, at least one of them no white space.
-      label: None where it has none.
+      name: file and line, as "FILE:12", or the path.
+      content: characters, not all of them white space.
+      label: None if unlabelled.
     """
 
     name: str
@@ -33,46 +32,46 @@ class Text(NamedTuple):
 
 
 def read(path: str) -> list[Text]:
-    """The labelled texts of a file, in order, or of a folder, sorted by their paths.
+    """Returns the labelled texts of a file, in order, or of a folder, sorted by path.
 
     Raises:
-      ValueError: something is not as it should be; names the file, and the line.
+      ValueError: a text or label is malformed; names the file and the line.
     """
-    found = list(_of_folders(path) if files.is_folder(path) else _of_lines(path))
-    if not found:
+    texts = list(_from_folders(path) if files.is_folder(path) else _from_lines(path))
+    if not texts:
         raise ValueError(f"{path} must hold labelled texts, got none")
-    return found
+    return texts
 
 
 def read_unlabelled(path: str) -> Iterator[Text]:
-    """The texts of a file or a folder without labels; see `read`."""
+    """Yields the texts of a file or a folder without labels; see `read`."""
     if files.is_folder(path):
-        yield from _of_folder(path)
+        yield from _from_folder(path)
     else:
-        yield from of_lines(text.Source.from_path(path))
+        yield from from_lines(text.Source.from_path(path))
 
 
-def of_lines(source: text.Source) -> Iterator[Text]:
-    """One text a line, without labels.
+def from_lines(source: text.Source) -> Iterator[Text]:
+    """Yields one text per line, without labels.
 
     Raises:
-      ValueError: a line has a tab, as one with a label has; names it.
+      ValueError: a line has a tab, like a labelled one; names it.
     """
-    for place, line in _lines(source):
+    for position, line in _lines(source):
         before, tab, _ = line.partition("\t")
         if tab:
             raise ValueError(
-                f"{place} must be a text without a label, in which a tab is written \\t, "
+                f"{position} must be a text without a label, in which a tab is written \\t, "
                 f"got one after {_short(before)!r}"
             )
-        yield _checked(Text(place, vocabulary.unescaped(line, place)))
+        yield _checked(Text(position, vocabulary.unescaped(line, position)))
 
 
 def labels_of(texts: Sequence[Text], path: str) -> tuple[str, ...]:
-    """The labels of texts for training, sorted; warns of those that look like a mistake.
+    """Returns the labels of training texts, sorted; warns of likely mistakes.
 
     Raises:
-      ValueError: there is but one, or two can hardly be told apart.
+      ValueError: only one label, or two that differ only in white space.
     """
     counts = collections.Counter(t.label for t in texts if t.label is not None)
     labels = tuple(sorted(counts))
@@ -97,7 +96,7 @@ def _plain(label: str) -> str:
 
 
 def _alike(labels: Sequence[str], shown: Callable[[str], str]) -> Iterator[tuple[str, str]]:
-    """Labels that are shown alike, with the first such one."""
+    """Yields pairs of labels that are equal under `shown`, the first such label first."""
     first: dict[str, str] = {}
     for label in labels:
         if (before := first.setdefault(shown(label), label)) != label:
@@ -105,47 +104,47 @@ def _alike(labels: Sequence[str], shown: Callable[[str], str]) -> Iterator[tuple
 
 
 def check_labels(texts: Sequence[Text], labels: Sequence[str]) -> None:
-    """Refuses a text whose label is none of `labels`."""
+    """Raises if the label of a text is not in `labels`."""
     known = set(labels)
-    for found in texts:
-        if found.label not in known:
+    for item in texts:
+        if item.label not in known:
             more = ", ..." if len(labels) > _SHOWN else ""
             listed = ", ".join(labels[:_SHOWN]) + more
             raise ValueError(
-                f"{found.name} must have a label of the training texts ({listed}), "
-                f"got {found.label!r}"
+                f"{item.name} must have a label of the training texts ({listed}), "
+                f"got {item.label!r}"
             )
 
 
-def _of_lines(path: str) -> Iterator[Text]:
-    for place, line in _lines(text.Source.from_path(path)):
+def _from_lines(path: str) -> Iterator[Text]:
+    for position, line in _lines(text.Source.from_path(path)):
         label, tab, content = line.partition("\t")
         if not tab:
-            raise ValueError(f"{place} must read label<TAB>text, got no tab in {_short(line)!r}")
+            raise ValueError(f"{position} must be label<TAB>text, got no tab in {_short(line)!r}")
         if not label.strip():
-            raise ValueError(f"{place} must begin with a label, got {label!r}")
+            raise ValueError(f"{position} must begin with a label, got {label!r}")
         if "\t" in content:
             raise ValueError(
-                f"{place} must have one tab; one within a text is written \\t, "
+                f"{position} must have one tab; one within a text is written \\t, "
                 f"got another in {_short(content)!r}"
             )
-        yield _checked(Text(place, vocabulary.unescaped(content, place), label))
+        yield _checked(Text(position, vocabulary.unescaped(content, position), label))
 
 
-def _of_folders(path: str) -> Iterator[Text]:
+def _from_folders(path: str) -> Iterator[Text]:
     for label in _names(path):
         folder = f"{path.rstrip('/')}/{label}"
         if not files.is_folder(folder):
             raise ValueError(f"{path} must hold a folder for each label, got the file {label}")
-        yield from (found._replace(label=label) for found in _of_folder(folder))
+        yield from (item._replace(label=label) for item in _from_folder(folder))
 
 
-def _of_folder(path: str) -> Iterator[Text]:
+def _from_folder(path: str) -> Iterator[Text]:
     for name in _names(path):
-        place = f"{path.rstrip('/')}/{name}"
-        if files.is_folder(place):
+        file = f"{path.rstrip('/')}/{name}"
+        if files.is_folder(file):
             raise ValueError(f"{path} must hold a file for each text, got the folder {name}")
-        source = text.Source.from_path(place)
+        source = text.Source.from_path(file)
         with text.Reader(source) as reader:
             yield _checked(Text(source.name, text.decode(text.Piece(reader.whole(), source.name))))
 
@@ -155,7 +154,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _lines(source: text.Source) -> Iterator[tuple[str, str]]:
-    """(place, line) of each line of a file, without its end."""
+    """Yields ("FILE:line", line) for each line of a file, without its line end."""
     with text.Reader(source) as reader:
         number, rest = 1, [b""]  # parts of a line that is longer than a piece
         for piece in reader.pieces():
@@ -171,21 +170,21 @@ def _lines(source: text.Source) -> Iterator[tuple[str, str]]:
 
 
 def _decoded(line: bytes, name: str, number: int) -> tuple[str, str]:
-    place = f"{name}:{number}"
+    position = f"{name}:{number}"
     try:
         decoded = line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         wrong = error.object[error.start]
         raise ValueError(
-            f"{place} must be UTF-8, got byte 0x{wrong:02x} at {error.start}"
+            f"{position} must be UTF-8, got byte 0x{wrong:02x} at {error.start}"
         ) from error
-    return place, decoded
+    return position, decoded
 
 
-def _checked(found: Text) -> Text:
-    if not found.content.strip():
-        raise ValueError(f"{found.name} must hold a text, got an empty one")
-    return found
+def _checked(item: Text) -> Text:
+    if not item.content.strip():
+        raise ValueError(f"{item.name} must hold a text, got an empty one")
+    return item
 
 
 def _short(line: str) -> str:

@@ -1,4 +1,4 @@
-"""Locks between processes, which the kernel frees however a process ends."""
+"""Inter-process file locks, released by the kernel however a process ends."""
 
 import contextlib
 import errno
@@ -12,15 +12,15 @@ _NOT_SUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, e
 
 
 @contextlib.contextmanager
-def held(path: str, refusal: str, *, removed: bool = False) -> Iterator[None]:
-    """Holds a local file, which is made if need be and whose contents stay as they are.
+def held(path: str, refusal: str, *, remove: bool = False) -> Iterator[None]:
+    """Holds an exclusive lock on a local file, created if missing; its contents stay.
 
-    On a file system without locks nothing is held, and a warning says so.
+    On a file system without locks nothing is locked, and a warning is logged.
 
     Args:
       path: the file.
-      refusal: the message where another process holds it, or this one already.
-      removed: whether the file, if it is empty, is removed at the end.
+      refusal: error message if another process, or this one, holds the lock already.
+      remove: whether to remove the file at the end if it is empty.
 
     Raises:
       ValueError: `refusal`.
@@ -29,19 +29,19 @@ def held(path: str, refusal: str, *, removed: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        if removed and os.fstat(descriptor).st_size == 0:
+        if remove and os.fstat(descriptor).st_size == 0:
             with contextlib.suppress(OSError):
-                os.remove(path)  # while it is held: who opened it before sees that it is gone
+                os.remove(path)  # still locked: a waiting opener sees that it is gone
         os.close(descriptor)
 
 
 def _locked(path: str, refusal: str) -> int:
-    """The descriptor of a file that is locked and still has its name."""
+    """Returns the descriptor of a locked file that still has its name."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_there(path, descriptor):
+            if _has_name(path, descriptor):
                 return descriptor
             os.close(descriptor)
         except OSError as error:
@@ -54,8 +54,8 @@ def _locked(path: str, refusal: str) -> int:
             raise
 
 
-def _is_there(path: str, descriptor: int) -> bool:
-    """Whether nobody removed the file between its opening and its locking."""
+def _has_name(path: str, descriptor: int) -> bool:
+    """Whether the file was not removed between opening and locking."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:

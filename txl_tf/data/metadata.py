@@ -1,4 +1,4 @@
-"""What `metadata.json` says of a prepared data set: plain values, checked, to and from JSON."""
+"""Metadata of a prepared data set, `metadata.json`: checked values, to and from JSON."""
 
 import dataclasses
 import hashlib
@@ -13,17 +13,17 @@ from txl_tf.data.text_size import TextSize
 FORMAT_VERSION = 1
 FILE_NAME = "metadata.json"
 _CHECKSUM = "checksum"
-RUN_TOKENS = 8192  # of one Example: 40 kB a row in the reader, and reading costs next to nothing
+RUN_TOKENS = 8192  # per Example: 40 kB per row in the reader, at little overhead
 
 
 def shard_name(split: str, index: int, count: int) -> str:
-    """The file name of shard `index` of `count`, as in train-00003-of-00064.tfrecord."""
+    """Returns the file name of a shard, as in train-00003-of-00064.tfrecord."""
     return f"{split}-{index:05d}-of-{count:05d}.tfrecord"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A text file that a split was made from."""
+    """A source text of a split."""
 
     name: str
     sha256: str
@@ -32,17 +32,17 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitMetadata:
-    """One split: a stream of tokens, cut into shards.
+    """One split: a token stream, cut into shards.
 
     Attributes:
-      shards: tokens of each shard, in stream order.
-      tokens: tokens of the stream, the sum of `shards`.
-      run_tokens: tokens of each Example but the last of a shard.
-      streams: tokens of each of the streams that the split is made of, one after another. One, but
-        for sentences that were shuffled file by file; only layout "reference" looks at them.
+      shards: number of tokens of each shard, in stream order.
+      tokens: number of tokens of the stream, the sum of `shards`.
+      run_tokens: number of tokens of each Example except the last of a shard.
+      streams: number of tokens of each stream that was concatenated. One, except for sentences
+        shuffled file by file; used by layout "reference" only.
       unknown, bytes, characters: see `TextSize`.
-      documents: documents in the stream.
-      sources: the text files, in order.
+      documents: number of documents.
+      sources: the source texts, in order.
     """
 
     shards: tuple[int, ...]
@@ -72,11 +72,11 @@ class SplitMetadata:
 
     @property
     def size(self) -> TextSize:
-        """The amount of text."""
+        """Counts of the text."""
         return TextSize(self.tokens, self.bytes, self.characters, self.unknown)
 
     def files(self, split: str) -> tuple[str, ...]:
-        """The names of the shards, in stream order."""
+        """Returns the file names of the shards, in stream order."""
         count = len(self.shards)
         return tuple(shard_name(split, index, count) for index in range(count))
 
@@ -90,7 +90,7 @@ class Metadata:
       vocab_size: number of token ids, V; ids are below it.
       vocab_checksum: the tokenizer's checksum, over kind, options and vocabulary.
       splits: by name, for example "train".
-      format_version: of the files; another one is refused where it is read.
+      format_version: of the files; others cannot be read.
     """
 
     tokenizer: Mapping[str, Any]
@@ -105,16 +105,16 @@ class Metadata:
         validation.check(isinstance(kind, str), "tokenizer", "have a kind", kind)
 
     def split(self, name: str) -> SplitMetadata:
-        """The split of this name."""
+        """Returns the split of this name."""
         if name not in self.splits:
             raise ValueError(f"unknown split {name!r}; choose from {', '.join(self.splits)}")
         return self.splits[name]
 
     def check_vocabulary(self, vocab_size: int, checksum: str | None = None) -> None:
-        """Refuses a model (or tokenizer) that was made for another vocabulary than the data.
+        """Raises if a model or tokenizer has another vocabulary than the data.
 
         Raises:
-          ValueError: the size, or the checksum where given, is another; the message has both.
+          ValueError: the size or the given checksum differs; the message has both.
         """
         if vocab_size != self.vocab_size:
             raise ValueError(
@@ -127,18 +127,18 @@ class Metadata:
             )
 
     def to_json(self) -> str:
-        """Indented JSON with every field, and a checksum over them."""
+        """Returns indented JSON of all fields, with a checksum over them."""
         tree = dataclasses.asdict(self)
         tree |= {_CHECKSUM: _checksum(tree)}
         return json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Metadata":
-        """Reads `to_json`'s text. One without a checksum, as it was written before, will do.
+        """Parses the text of `to_json`; the checksum may be missing, as in older files.
 
         Raises:
-          ValueError: the text is no JSON object of this form, or of another format version, or a
-            number is another than the one written.
+          ValueError: the text is not a JSON object of this form, has another format version, or
+            fails its checksum.
         """
         tree = validation.parse_json(text, "metadata")
         validation.check(isinstance(tree, dict), "metadata", "be a JSON object", tree)
@@ -146,34 +146,34 @@ class Metadata:
         if version != FORMAT_VERSION or type(version) is not int:
             raise ValueError(
                 f"format_version must be {FORMAT_VERSION}, got {validation.shown(version)}; "
-                "prepare the data anew"
+                "prepare the data again"
             )
         checksum = tree.pop(_CHECKSUM, None)
-        found = validation.from_dict(cls, tree, "metadata")
+        loaded = validation.from_dict(cls, tree, "metadata")
         if checksum not in (None, _checksum(tree)):
             raise ValueError(
-                f"{_CHECKSUM} must be that of the other fields, {_checksum(tree)[:12]}, got "
+                f"{_CHECKSUM} must match the other fields, {_checksum(tree)[:12]}, got "
                 f"{validation.shown(checksum)[:14]}: a field was changed after it was written; "
-                "prepare the data anew"
+                "prepare the data again"
             )
-        return found
+        return loaded
 
     @classmethod
     def load(cls, data_dir: str) -> "Metadata":
         """Reads the `metadata.json` of a folder.
 
         Raises:
-          ValueError: it is not there, or is not of this form; the message names the file.
+          ValueError: the file is missing or malformed; names the file.
         """
         path = f"{str(data_dir).rstrip('/')}/{FILE_NAME}"
         if not files.exists(path):
             raise ValueError(
-                f"data_dir must hold {FILE_NAME}, as prepare_data writes it, got {str(data_dir)!r}"
+                f"data_dir must hold {FILE_NAME} of prepare_data, got {str(data_dir)!r}"
             )
         return files.read_json(path, cls.from_json)
 
 
 def _checksum(tree: Mapping[str, Any]) -> str:
-    """SHA-256 over the values of a JSON object, in whatever order and layout they are written."""
+    """Returns the SHA-256 of the values of a JSON object, regardless of key order and layout."""
     plain = json.dumps(tree, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(plain.encode("utf-8")).hexdigest()

@@ -1,16 +1,16 @@
-"""Folders and files that programs make: checked before the work, whole or not there after it.
+"""Atomic outputs: checked before the work, complete or absent after it.
 
     with outputs.held("output_dir", path) as output:
         ...  # the work
         with output.filled() as folder:
             ...  # write into it
 
-One process at a time holds an output. While it works there lie beside NAME a file that is locked,
-.NAME.txl_tf-lock, and drafts, .NAME.RANDOM.txl_tf-draft. What a killed process left of them is
-known by these names, which nobody else gives, and removed by whoever holds NAME next. Nothing else
-is ever removed but an output that is replaced.
+One process at a time holds an output. Meanwhile there are, beside NAME, a locked file
+.NAME.txl_tf-lock and drafts .NAME.RANDOM.txl_tf-draft. Leftovers of a killed process are recognised
+by these reserved names and removed by the next holder of NAME. Nothing else is ever removed except
+an output that is replaced.
 
-Remote folders ("gs://...") cannot be held, and what a killed process left there stays.
+Remote folders ("gs://...") cannot be held, and leftovers of a killed process stay there.
 """
 
 import contextlib
@@ -28,17 +28,17 @@ from txl_tf.data import files, locks
 _LOCK, _DRAFT, _OLD = "txl_tf-lock", "txl_tf-draft", "txl_tf-old"
 
 Path = str | os.PathLike[str]
-Check = Callable[[str, str], None]  # refuses the name and the path of what must not be replaced
+Check = Callable[[str, str], None]  # (name, path): raises if it must not be replaced
 
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """A place that this process holds.
+    """An output that this process holds.
 
     Attributes:
-      name: of the argument or flag that says where it is.
-      path: where it is.
-      check: refuses to replace what is there.
+      name: of the argument or flag with the path.
+      path: of the output.
+      check: raises if the existing output must not be replaced.
     """
 
     name: str
@@ -47,42 +47,42 @@ class Output:
 
     @contextlib.contextmanager
     def filled(self) -> Iterator[str]:
-        """Gives an empty folder to fill, which takes the place of the output at the end.
+        """Yields an empty folder to fill, which is renamed to the output at the end.
 
-        If an exception leaves the block, the output is as it was.
+        If the block raises, the output is unchanged.
         """
         with draft(self.path) as folder:
             yield folder
-            self.check(self.name, self.path)  # which nobody held against those who ask no lock
+            self.check(self.name, self.path)  # again: writers without locks may have come
             _put(folder, self.path)
 
 
 def check_new(name: str, path: str) -> None:
-    """Refuses a folder that holds something, or a file of that name."""
+    """Raises if the path is a file or a folder that is not empty."""
     if files.exists(path) and (not files.is_folder(path) or files.names(path)):
         raise ValueError(f"{name} must be new or an empty folder, got {path}")
 
 
 def checked(name: str, path: Path, check: Check = check_new, *, any_name: bool = False) -> str:
-    """The path of an output that can be made; to be asked before any work. See `held`."""
-    path = place(name, path, any_name=any_name)
+    """Returns the path of an output that can be created; call it before any work. See `held`."""
+    path = resolve(name, path, any_name=any_name)
     check(name, path)
     return path
 
 
-def place(name: str, path: Path, *, any_name: bool = False, filled: bool = False) -> str:
-    """The path that an argument stands for, as it can be written to.
+def resolve(name: str, path: Path, *, any_name: bool = False, filled: bool = False) -> str:
+    """Returns the path of an argument, resolved and writable.
 
-    A symbolic link stands for its target, also one that is not there yet.
+    A symbolic link is resolved to its target, even a missing one.
 
     Args:
       name: of the argument.
       path: its value.
-      any_name: whether names may have what TensorFlow's checkpoints take for a pattern.
-      filled: whether it is a folder that is filled where it is, not one that is put there whole.
+      any_name: whether to allow characters that TensorFlow's checkpoints treat as wildcards.
+      filled: whether the folder is filled in place, rather than renamed from a draft.
 
     Raises:
-      ValueError: nothing can be written there.
+      ValueError: the path cannot be written.
     """
     if not os.fspath(path):
         raise ValueError(f"{name} must be a path, got ''")
@@ -91,15 +91,15 @@ def place(name: str, path: Path, *, any_name: bool = False, filled: bool = False
         files.check_plain(name, path)
     if files.is_remote(path):
         return path
-    if os.path.islink(path):  # although links were followed
-        raise ValueError(f"{name} must lead somewhere, got a loop of symbolic links at {path}")
+    if os.path.islink(path):  # after resolution
+        raise ValueError(f"{name} must be a path, got a loop of symbolic links at {path}")
     folder = path if filled else os.path.dirname(path)
     while folder and not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if folder and not os.path.isdir(folder):
-        where = "be" if folder == path else "lie in"
-        what = "a file" if os.path.exists(folder) else "a symbolic link to nothing"
-        raise ValueError(f"{name} must {where} a folder, got {path}: {folder} is {what}")
+        rule = "be" if folder == path else "lie in"
+        kind = "a file" if os.path.exists(folder) else "a broken symbolic link"
+        raise ValueError(f"{name} must {rule} a folder, got {path}: {folder} is {kind}")
     if not filled and os.path.isdir(path):
         if os.path.samefile(path, "."):
             raise ValueError(f"{name} must not be the working directory, got {path}; name another")
@@ -115,29 +115,29 @@ def held(
     """Holds an output for this process, from before the work to its end.
 
     Args:
-      name: of the argument that says where it is, for messages.
-      path: the folder or file to make.
-      check: refuses to replace what is there; by default anything but an empty folder.
-      any_name: see `place`.
+      name: of the argument, for messages.
+      path: of the file or folder to create.
+      check: raises if an existing output must not be replaced; by default if it is not empty.
+      any_name: see `resolve`.
 
     Raises:
-      ValueError: nothing can be made there, something is there that must not be replaced, or
-        another process makes it.
+      ValueError: the path cannot be written, the existing output must not be replaced, or another
+        process is writing it.
     """
-    path = place(name, path, any_name=any_name)
+    path = resolve(name, path, any_name=any_name)
     with contextlib.ExitStack() as stack:
         if not files.is_remote(path):
             stack.enter_context(parents(path))
             rule = f"{name} must be written by one process at a time"
             refusal = f"{rule}, got {path} while another one writes there"
-            stack.enter_context(locks.held(_beside(path, _LOCK), refusal, removed=True))
+            stack.enter_context(locks.held(_beside(path, _LOCK), refusal, remove=True))
         sweep(path)
         yield Output(name, checked(name, path, check, any_name=any_name), check)
 
 
 @contextlib.contextmanager
 def draft(path: str) -> Iterator[str]:
-    """Gives an empty folder beside `path`, which is gone at the end unless it was renamed."""
+    """Yields an empty folder beside `path`, removed at the end unless it was renamed."""
     folder = _beside(path, f"{secrets.token_hex(4)}.{_DRAFT}")
     files.make_folder(folder)
     try:
@@ -148,7 +148,7 @@ def draft(path: str) -> Iterator[str]:
 
 
 def write(path: str, data: bytes) -> None:
-    """Writes a small file, whole or not at all; nobody else may do so at the same time."""
+    """Writes a small file atomically; the caller must be its only writer."""
     files.check_no_folder(path)
     sweep(path)
     with draft(path) as folder:
@@ -158,21 +158,21 @@ def write(path: str, data: bytes) -> None:
 
 
 def sweep(path: str) -> None:
-    """Clears up after a process that was killed while it held `path`; the caller holds it now."""
+    """Removes leftovers of a killed holder of `path`; the caller must hold it."""
     parent = os.path.dirname(path) or "."
     ours = re.compile(rf"\.{re.escape(os.path.basename(path))}\.[0-9a-f]{{8}}\.({_DRAFT}|{_OLD})")
-    found = files.names(parent) if files.is_folder(parent) else []
-    for match in filter(None, map(ours.fullmatch, found)):
+    present = files.names(parent) if files.is_folder(parent) else []
+    for match in filter(None, map(ours.fullmatch, present)):
         leftover = os.path.join(os.path.dirname(path), match[0])
         if match[1] == _OLD and not files.exists(path):  # killed between the renames of `_put`
             files.rename(leftover, path)
-        elif not files.is_remote(path):  # there somebody may be writing it now
-            logging.info("removing %s, which a process left that was killed", leftover)
+        elif not files.is_remote(path):  # no locks there: it may be in use
+            logging.info("removing %s, left by a killed process", leftover)
             _remove(leftover)
 
 
 def _put(folder: str, path: str) -> None:
-    """Gives a folder its name, in place of what has it."""
+    """Renames a folder to `path`, replacing what is there."""
     if not files.is_remote(path) and files.exists(path):
         shutil.copymode(path, folder)
     if not (files.exists(path) and files.names(path)):
@@ -190,10 +190,10 @@ def _put(folder: str, path: str) -> None:
 
 
 def _remove(folder: str) -> None:
-    """Removes what the result does not depend on: a failure is no reason to fail."""
+    """Removes a folder on a best-effort basis: a failure is only logged."""
     try:
         files.remove_folder(folder)
-    except Exception as error:  # OSError, or of TensorFlow, which need not be loaded
+    except Exception as error:  # OSError or TensorFlow's, which may not be loaded
         logging.warning("%s cannot be removed: %s", folder, error)
 
 
@@ -203,7 +203,7 @@ def _beside(path: str, ending: str) -> str:
 
 @contextlib.contextmanager
 def parents(path: str) -> Iterator[None]:
-    """Makes the folders above `path`; those that are empty at the end go again."""
+    """Creates the parents of `path`; removes those that are empty at the end."""
     missing, above = [], os.path.dirname(path)
     while above and not os.path.exists(above):
         missing.append(above)

@@ -1,4 +1,4 @@
-"""Work shared by processes, with results in order and few of them in memory."""
+"""Parallel map over processes, with ordered results and few of them in memory."""
 
 import collections
 import multiprocessing
@@ -15,7 +15,7 @@ import numpy as np
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_AHEAD = 2  # items a worker that wait for it, or for being fetched
+_AHEAD = 2  # queued or finished items per worker
 
 _task: Callable[[Any], Any] | None = None  # of this worker process
 
@@ -23,16 +23,16 @@ _task: Callable[[Any], Any] | None = None  # of this worker process
 def ordered_map(
     task: Callable[[Item], Result], items: Iterable[Item], num_workers: int
 ) -> Iterator[Result]:
-    """`map(task, items)` by `num_workers` processes.
+    """Yields `map(task, items)`, computed by `num_workers` processes.
 
-    Processes are spawned, so that it does not matter which threads run here; each gets the task
-    once. With one worker all happens in this process.
+    Processes are spawned, so threads of this process do not matter; each receives the task once.
+    With one worker everything runs in this process.
 
     Raises:
-      OSError: a worker was killed. Exceptions of the task come through as they are.
+      OSError: a worker was killed. Exceptions of the task are passed on.
     """
     if num_workers == 1:
-        _keep_freed_memory()
+        _raise_mmap_threshold()
         yield from map(task, items)
         return
     context = multiprocessing.get_context("spawn")
@@ -46,17 +46,17 @@ def ordered_map(
         while waiting:
             yield waiting.popleft().result()
     except process.BrokenProcessPool as error:
-        raise OSError("a worker process was killed; is there memory for so many?") from error
+        raise OSError("a worker process was killed; use fewer if memory is short") from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _keep_freed_memory() -> None:
-    """Saves a fifth of the time where each item needs many arrays of megabytes.
+def _raise_mmap_threshold() -> None:
+    """Raises glibc's mmap threshold, so that freed arrays are reused: about 20 % faster.
 
-    glibc gives memory back to the system, which clears it when it is asked for again, if more is
-    free than twice the largest block that was freed before. So one of 31 MB, which is never
-    touched, is freed first. Above 32 MB it would not count.
+    glibc returns memory to the system, which has to clear it again, if more is free than twice the
+    largest block freed so far. So a 31 MB block, never touched, is freed first; blocks above 32 MB
+    do not count.
     """
     np.empty(31 << 20, np.uint8)
 
@@ -65,12 +65,12 @@ def _start(task: Callable[[Any], Any]) -> None:
     global _task
     _task = task
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _keep_freed_memory()
+    _raise_mmap_threshold()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
 
 
 def _end_with_parent() -> None:
-    """Ends this worker when its parent is gone, killed for example, and can end it no more."""
+    """Ends this worker when its parent has died and can no longer end it."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -79,5 +79,5 @@ def _end_with_parent() -> None:
 
 def _work(item: Any) -> Any:
     if _task is None:
-        raise RuntimeError("a worker must get its task first")
+        raise RuntimeError("worker has no task")
     return _task(item)

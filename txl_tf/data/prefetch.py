@@ -1,8 +1,8 @@
-"""Reads ahead in a thread, so that a step does not wait for its batch.
+"""Prefetching in a thread, so that a step does not wait for its batch.
 
-`tf.data` does so too, but its `Dataset.from_generator` lowers malloc's trim threshold for the whole
-process ("Memory patch applied: M_TRIM_THRESHOLD=128 kb was set"): from then on tensors are given
-back to the kernel after each operation, which doubles the CPU time of a small step.
+`tf.data` prefetches too, but `Dataset.from_generator` lowers malloc's trim threshold for the whole
+process ("Memory patch applied: M_TRIM_THRESHOLD=128 kb was set"): tensors are then returned to the
+kernel after each operation, which doubles the CPU time of a small step.
 """
 
 import collections
@@ -13,20 +13,20 @@ from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 
-_AHEAD = 8  # items; a stack of steps is read while these are used up
+_AHEAD = 8  # items; enough to cover the reading of a stack of steps
 _END: Any = object()
 
 
 @contextlib.contextmanager
 def prefetched(items: Generator[Item, None, None]) -> Iterator[Iterator[Item]]:
-    """Iterates over a generator in a background thread, a few items ahead of use.
+    """Iterates over a generator in a background thread, a few items ahead.
 
         with prefetch.prefetched(batches.arrays()) as read:
             for batch in read:
                 ...
 
-    An exception of the generator is raised where its item would have come. Leaving the block, in
-    whatever way, ends the thread and closes the generator; it waits for one item at most.
+    An exception of the generator is raised at its item's position. Leaving the block ends the
+    thread and closes the generator; it waits for at most one item.
     """
     with contextlib.closing(items), futures.ThreadPoolExecutor(1, "prefetch") as thread:
         try:

@@ -1,7 +1,7 @@
-"""Text files to shards: learn the vocabulary in a first pass, encode in a second, both streaming.
+"""Text files to shards: learns the vocabulary in one pass, encodes in a second, both streaming.
 
-Pieces of text are worked on by any number of processes and put together in order: the result does
-not depend on how many. It is written beside the output folder and takes its place when complete.
+Pieces of text are processed by any number of workers and merged in order, so the result does not
+depend on their number. It is written beside the output folder and replaces it when complete.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ from txl_tf.data import encoding_passes, files, metadata, outputs, parallel, tex
 from txl_tf.data.recipe import Recipe
 from txl_tf.progress import Progress
 
-_WORTH_WORKERS = 1 << 23  # bytes of text; for less, starting processes takes longer than they save
+_WORTH_WORKERS = 1 << 23  # bytes of text from which workers pay off
 SPLITS = ("train", "valid", "test")
 RECORD_FILE = "preparation.json"
-_MARKS = {RECORD_FILE, metadata.FILE_NAME}  # one of these there is in all prepared data
+_MARKS = {RECORD_FILE, metadata.FILE_NAME}  # all prepared data has one of these
 _OUR_FILES = {*_MARKS, *tokenizers.FILES}
 _SHARD = re.compile(r".+-\d{5,}-of-\d{5,}\.tfrecord")
 
@@ -30,7 +30,7 @@ Splits = Mapping[str, Sequence[text.Source]]
 
 
 class Prepared(NamedTuple):
-    """What `prepare` made: "built", "rebuilt" in place of other data, or "reused" as it was."""
+    """Result of `prepare`; status "built", "rebuilt" (replaced other data) or "reused"."""
 
     metadata: metadata.Metadata
     status: str
@@ -50,15 +50,15 @@ def prepare(
         txl_tf.prepare({"train": "texts/*.txt", "valid": ["valid.txt"]}, "data")
 
     Args:
-      splits: the texts of each split: paths and globs, see `text.find`, or a `text.Source` each.
-      output_dir: the folder to make. Prepared data in it is replaced; other files are refused.
-      recipe: how text becomes tokens; None is a `Recipe()`, whose tokens are bytes.
-      num_workers: processes; the result is the same for any number.
-      overwrite: whether to build it anew even if the folder holds just that already.
+      splits: the texts of each split: paths and globs, see `text.find`, or `text.Source`s.
+      output_dir: folder to create. Prepared data in it is replaced; other files are an error.
+      recipe: how text becomes tokens; None is `Recipe()`, byte tokens.
+      num_workers: number of processes; does not affect the result.
+      overwrite: whether to rebuild even if the folder holds the same data already.
 
     Raises:
-      ValueError: the texts or the recipe are not in order, or another process writes the folder;
-        names the file or the folder. What was there is as before.
+      ValueError: a text or the recipe is invalid, or another process writes the folder; names the
+        file or folder, which is unchanged.
     """
     recipe = recipe or Recipe()
     found = {s: _sources(splits[s]) for s in (*SPLITS, *splits) if splits.get(s)}
@@ -69,16 +69,16 @@ def prepare(
     start = recipe.start()
     occupied = files.exists(path) and bool(files.names(path))
     if occupied and not overwrite and (old := _reusable(found, path, recipe, start)):
-        return _told(Prepared(old, "reused"))
+        return _with_warnings(Prepared(old, "reused"))
     held = outputs.held("output_dir", output_dir, _check_folder, any_name=True)
     with held as output, output.filled() as folder:
         job = _Job(found, recipe, folder, num_workers)
         result = job.run(start)
-    return _told(Prepared(result, "rebuilt" if occupied else "built"))
+    return _with_warnings(Prepared(result, "rebuilt" if occupied else "built"))
 
 
-def _told(prepared: Prepared) -> Prepared:
-    """Logs warnings about the data."""
+def _with_warnings(prepared: Prepared) -> Prepared:
+    """Logs warnings about the data, and returns them."""
     for name, split in prepared.metadata.splits.items():
         for warning in split.size.warnings(name):
             logging.warning("%s", warning)
@@ -86,7 +86,7 @@ def _told(prepared: Prepared) -> Prepared:
 
 
 def _sources(texts: outputs.Path | Sequence[outputs.Path | text.Source]) -> list[text.Source]:
-    """Returns the texts of a split; a single path counts as a list of one."""
+    """Returns the texts of a split; a single path is a list of one."""
     texts = [texts] if isinstance(texts, str | os.PathLike) else texts
     sources = [given for given in texts if isinstance(given, text.Source)]
     paths = [os.fspath(given) for given in texts if not isinstance(given, text.Source)]
@@ -95,7 +95,7 @@ def _sources(texts: outputs.Path | Sequence[outputs.Path | text.Source]) -> list
 
 def _check_splits(splits: Splits) -> None:
     if not splits:
-        raise ValueError(f"text must be given for one of {', '.join(SPLITS)} at least, got none")
+        raise ValueError(f"text must be given for at least one of {', '.join(SPLITS)}, got none")
     of_split: dict[str, str] = {}
     for split, sources in splits.items():
         if not any(source.size for source in sources):
@@ -110,19 +110,19 @@ def _check_splits(splits: Splits) -> None:
 
 
 def _check_folder(name: str, path: str) -> None:
-    """Refuses to replace anything but prepared data."""
+    """Raises if the folder holds anything but prepared data."""
     if not files.exists(path):
         return
     if not files.is_folder(path):
         raise ValueError(f"{name} must be a folder, got the file {path}")
     names = files.names(path)
-    for found in names:
-        if found not in _OUR_FILES and not _SHARD.fullmatch(found):
-            raise ValueError(f"{name} must hold nothing but prepared data, got {path}/{found}")
-    if names and _MARKS.isdisjoint(names):  # others call their shards and vocabularies likewise
+    for file in names:
+        if file not in _OUR_FILES and not _SHARD.fullmatch(file):
+            raise ValueError(f"{name} must hold only prepared data, got {path}/{file}")
+    if names and _MARKS.isdisjoint(names):  # others use the same names for shards and vocabularies
         marks = " or ".join(sorted(_MARKS))
         raise ValueError(
-            f"{name} must hold prepared data or nothing, got {path} with {names[0]} and no {marks}"
+            f"{name} must hold prepared data or be empty, got {path} with {names[0]} and no {marks}"
         )
 
 
@@ -132,7 +132,7 @@ def _reusable(
     recipe: Recipe,
     start: tokenizers.Tokenizer | tokenizers.Learner,
 ) -> metadata.Metadata | None:
-    """The metadata of a folder that holds what would be built: same texts, recipe and version."""
+    """Returns the metadata of a folder with the same texts, recipe and version; None otherwise."""
     if not {RECORD_FILE, metadata.FILE_NAME} <= set(files.names(folder)):
         return None
     try:
@@ -163,20 +163,20 @@ def _record_from_json(content: str) -> Any:
 
 
 def _describe(source: text.Source, sha256: str) -> metadata.Source:
-    name = os.path.basename(source.name)  # data may move; where the text lay says nothing
+    name = os.path.basename(source.name)  # data may move: the folder of the text does not count
     return metadata.Source(name=name, sha256=sha256, bytes=source.size)
 
 
 @dataclasses.dataclass
 class _Job:
-    """A call of `prepare`, on its way.
+    """One call of `prepare`.
 
     Attributes:
       splits: the texts of each split.
-      recipe: what to do with them.
-      folder: where to write; not yet the output folder.
-      num_workers: processes.
-      hashes: SHA-256 of each text that was read, by split and place.
+      recipe: of the call.
+      folder: the draft to write to.
+      num_workers: number of processes.
+      hashes: SHA-256 of each text read so far, by split and index.
     """
 
     splits: Splits
@@ -204,10 +204,10 @@ class _Job:
         files.write_bytes(f"{self.folder}/{name}", content.encode("utf-8"))
 
     def _learn(self, learner: tokenizers.Learner) -> tokenizers.Tokenizer:
-        """The first pass."""
+        """Runs the first pass; returns the tokenizer."""
         counted = [s for s in self.splits if s == "train" or self.recipe.vocab_from == "all"]
         if not counted:
-            raise ValueError("train must be given where there is no vocab to use, got neither")
+            raise ValueError("train must be given to build a vocabulary, got neither it nor vocab")
         pieces, num_workers = self._pieces("count", counted), self._workers(counted)
         task = encoding_passes.Observe(learner, self.recipe.invalid_utf8)
         for observation in parallel.ordered_map(task, pieces, num_workers):
@@ -217,7 +217,7 @@ class _Job:
         return learner.finish()
 
     def _encode(self, split: str, tokenizer: tokenizers.Tokenizer) -> metadata.SplitMetadata:
-        """The second pass, for one split."""
+        """Runs the second pass for one split; returns its metadata."""
         times = self.recipe.shuffle_sentences if split == "train" else 0
         boundary = self.recipe.document_boundary
         task = encoding_passes.Encode(
@@ -240,7 +240,7 @@ class _Job:
         return self.num_workers if size >= _WORTH_WORKERS else 1
 
     def _pieces(self, name: str, splits: Sequence[str]) -> Iterator[text.Piece]:
-        """The pieces of all texts of some splits; a text has to be the same in each pass."""
+        """Yields the pieces of all texts of some splits; raises if a text has changed."""
         sources = [(split, i, s) for split in splits for i, s in enumerate(self.splits[split])]
         total = sum(source.size for *_, source in sources) / 1e6
         with Progress(f"{name}:{'+'.join(splits)}", "mb", total or None) as progress:
@@ -257,4 +257,4 @@ class _Job:
                     progress.reach((before + reader.consumed) / 1e6)
             before += reader.consumed
             if self.hashes.setdefault((split, index), reader.sha256) != reader.sha256:
-                raise ValueError(f"{source.name} must not change while it is read, but it did")
+                raise ValueError(f"{source.name} must not change between passes, got other content")

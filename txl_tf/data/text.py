@@ -80,7 +80,7 @@ class Source(NamedTuple):
         """
         files.check_no_folder(path)
         if not files.exists(path):
-            raise ValueError(f"{path} must be a file, got none of that name")
+            raise ValueError(f"{path} must be a file, got no such file")
         source = cls(files.shown(path), files.size(path), lambda: files.open_bytes(path))
         if files.is_remote(path) or os.path.isfile(path):  # a pipe can be read but once
             with Reader(source) as reader:
@@ -159,7 +159,7 @@ class Reader:
         self._stored = _Stored(source.open())
         self._text: compression.Readable = self._stored
         self._head = b""  # of the text, still to be read
-        self._packed = compression.of(self._stored.head)
+        self._packed = compression.detect(self._stored.head)
         try:
             self._open()
         except BaseException:
@@ -171,8 +171,8 @@ class Reader:
         if self._packed is not None:
             self._text, within = self._packed.open(self._stored), f" within {self._packed.name}"
             head = self._head = self.text(_HEAD_BYTES)
-        found = file_types.of(head)
-        if self._packed is not None and (again := compression.of(head)):
+        found = file_types.detect(head)
+        if self._packed is not None and (again := compression.detect(head)):
             found = file_types.FileType(again.name, file_types.UNPACK)
         if found is not None:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The state of a training run on disk: saved so that going on is the same as never having stopped.
+"""Checkpoints of a training run; a resumed run equals an uninterrupted one bit by bit.
 
 A checkpoint holds weights, optimizer (with the step) and memory; the reader's position follows
 from the step, dropout from seed and step. TensorFlow writes the files under temporary names and
@@ -22,17 +22,17 @@ from txl_tf.training.optimizer import LossScale
 
 
 class Checkpoints:
-    """Saves and restores one run.
+    """Saves and restores the state of one run.
 
     Args:
       model_dir: the run's folder.
       model, optimizer: both built; restored in place.
-      batch_size: rows of all workers, whose memory is saved in order.
-      keep: how many of the newest checkpoints stay, besides the best.
-      loss_scale: of a run in float16.
+      batch_size: rows of all workers; their memory is saved in order.
+      keep: number of newest checkpoints to keep, besides the best.
+      loss_scale: loss scale of a float16 run.
 
     Attributes:
-      best_nats: the best validation so far, in nats per token; infinite before the first.
+      best_nats: the best validation loss so far, in nats per token; infinite before the first.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Checkpoints:
         loss_scale: LossScale | None = None,
     ) -> None:
         self._optimizer = optimizer
-        with tf.device("CPU:0"):  # float32 holds bfloat16 exactly: the precision may change
+        with tf.device("CPU:0"):  # float32 holds bfloat16 exactly: a run may change its precision
             self._memory = memory = model.initial_mems(batch_size)
             copies = [tf.Variable(_widened(x), trainable=False) for x in tf.nest.flatten(memory)]
             self._best = tf.Variable(math.inf, dtype=tf.float64, trainable=False)
@@ -61,7 +61,7 @@ class Checkpoints:
         )
         self._keep = keep
 
-    @functools.cached_property  # made by who saves: it may have to mend the folder
+    @functools.cached_property  # on first save only: it may repair the folder
     def _newest(self) -> tf.train.CheckpointManager:
         return model_dirs.manager(self._checkpoint, self._folder, self._keep)
 
@@ -75,10 +75,10 @@ class Checkpoints:
         return float(self._best.numpy())
 
     def save(self, memory: Memory) -> str:
-        """Saves everything under the optimizer's step; returns the prefix.
+        """Saves the whole state under the optimizer's step; returns the checkpoint prefix.
 
         Raises:
-          ValueError: a weight or a slot is not finite; nothing is saved then.
+          ValueError: a weight or a slot is NaN or infinite; nothing is saved.
         """
         self._check_finite(f"step {int(self._optimizer.iterations.numpy())}")
         for copy, value in zip(self._copies, tf.nest.flatten(memory), strict=True):
@@ -88,22 +88,22 @@ class Checkpoints:
         return prefix
 
     def save_best(self, nats: float) -> None:
-        """Saves the weights as the best ones, with their validation in nats per token."""
+        """Saves the weights as the best so far, with their validation loss in nats per token."""
         self._best.assign(nats)
         step = int(self._optimizer.iterations.numpy())
         self._best_kept.save(checkpoint_number=step)
         logging.info("best so far: step=%d loss=%.4f", step, nats)
 
     def forget_best(self, until: int) -> None:
-        """Starts without a best if it is of step `until` or before; its files stay as they are."""
+        """Resets the best loss if it is from step `until` or before; its files stay."""
         if self._best_step <= until:
             self._best.assign(math.inf)
 
     def restore(self) -> Memory | None:
-        """Restores the newest whole checkpoint and returns its memory; None where there is none.
+        """Restores the newest intact checkpoint and returns its memory, or None if none was saved.
 
         Raises:
-          ValueError: what is there is damaged, or is no state of training.
+          ValueError: all checkpoints are damaged, or one has weights only.
         """
         prefix = model_dirs.restore_first(model_dirs.checkpoints(self._folder), self._restore)
         if prefix is None:
@@ -113,46 +113,46 @@ class Checkpoints:
             tf.cast(copy.read_value(), like.dtype)
             for copy, like in zip(self._copies, tf.nest.flatten(self._memory), strict=True)
         ]
-        logging.info("going on from %s", prefix)
+        logging.info("resuming from %s", prefix)
         return tf.nest.pack_sequence_as(self._memory, values)
 
     def _restore(self, prefix: str) -> None:
         names = [name for name, _ in tf.train.list_variables(prefix)]
         if not any(name.startswith("optimizer/") for name in names):
             raise ValueError(
-                f"a run must go on from a state of training, got {prefix} with weights alone; "
-                "train --init_from goes on from it in a new model_dir"
+                f"cannot resume from {prefix}: the checkpoint has weights only; "
+                "train --init_from starts a new model_dir from it"
             )
         with model_dirs.fitting(prefix):
             self._checkpoint.restore(prefix).assert_consumed()
         self._check_finite(f"checkpoint {prefix}")
 
     def _check_finite(self, where: str) -> None:
-        """Refuses NaN and infinity: checkpoints with them would replace all good ones."""
+        """Raises if a weight is NaN or infinite: bad checkpoints would rotate out the good ones."""
         model_dirs.check_finite("weights", self._weights, where)
         model_dirs.check_finite("slots", self._slots, where)
 
     def _restore_best_nats(self) -> None:
-        found = model_dirs.checkpoints(self._best_folder)
+        prefixes = model_dirs.checkpoints(self._best_folder)
         try:
-            model_dirs.restore_first(found, self._restore_nats)
+            model_dirs.restore_first(prefixes, self._restore_nats)
         except ValueError as error:  # all are damaged: the next validation is the best
             logging.warning("%s", error)
 
     def _restore_nats(self, prefix: str) -> None:
         reader = tf.train.load_checkpoint(prefix)
-        for name in reader.get_variable_to_shape_map():  # damaged weights are no best
+        for name in reader.get_variable_to_shape_map():  # raises if the weights are damaged
             reader.get_tensor(name)
         tf.train.Checkpoint(nats=self._best).restore(prefix).expect_partial()
         self._best_step = model_dirs.step_of(prefix)
 
 
 def _slots_of(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> dict[str, tf.Variable]:
-    """The step and the slots, by names in which the model's own does not occur."""
+    """Returns the optimizer's step and slots by names without the model's own name."""
     prefix = f"{model.name}_"
     names = (v.path.partition("/")[2].removeprefix(prefix) for v in optimizer.variables)
-    found = dict(zip(names, optimizer.variables, strict=True))
-    return model_dirs.named(found, optimizer.variables)
+    variables = dict(zip(names, optimizer.variables, strict=True))
+    return model_dirs.named(variables, optimizer.variables)
 
 
 def _widened(value: tf.Tensor) -> tf.Tensor:
@@ -161,13 +161,13 @@ def _widened(value: tf.Tensor) -> tf.Tensor:
 
 @contextlib.contextmanager
 def sole_trainer(model_dir: str) -> Iterator[None]:
-    """Holds a local folder for this process; made if need be, and gone again if it stays empty.
+    """Holds an exclusive lock on a local model_dir, which is created if missing.
 
-    The kernel lets go of it however the process ends. Folders of remote file systems ("gs://...")
-    cannot be held; they are made by what is written into them.
+    A folder that stays empty is removed again. The kernel releases the lock however the process
+    ends. Folders of remote file systems ("gs://...") cannot be locked; writing creates them.
 
     Raises:
-      ValueError: another process holds the folder, or makes a model_dir there.
+      ValueError: another process holds the lock, or is creating a model_dir there.
     """
     if files.is_remote(model_dir):
         yield
@@ -179,6 +179,6 @@ def sole_trainer(model_dir: str) -> Iterator[None]:
         if not files.is_folder(model_dir):
             stack.enter_context(outputs.parents(path))
             with outputs.held("model_dir", model_dir):
-                pass  # nobody else makes one there
-        stack.enter_context(locks.held(path, refusal, removed=True))
+                pass  # raises while another process creates it
+        stack.enter_context(locks.held(path, refusal, remove=True))
         yield

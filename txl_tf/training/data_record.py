@@ -1,10 +1,10 @@
-"""The text and the settings of validation of a run, kept in its folder as data.json.
+"""Record of the text and validation settings of a run, kept in its model_dir as data.json.
 
     {"train": {"since": 0, "tokens": 200, "documents": 1, "streams": [200], "sources": [...], ...},
      "valid": {..., "settings": {"eval.batch_size": 10, ...}}}
 
 The position in the training text counts steps from `since` on, and so do the best validation and
-the patience of an early stop: another text may begin there.
+the patience of early stopping: a run may switch to another text there.
 """
 
 import dataclasses
@@ -29,13 +29,13 @@ _SHOWN = 12  # digits of a checksum in a message
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitRecord:
-    """A split as a run reads it.
+    """One split of a run's data.
 
     Attributes:
       tokens, documents, streams: as in `SplitMetadata`.
       sources, checksums: names and SHA-256 of the text files, in order.
-      settings: of a validation, by their names in the config.
-      since: the step after which it is read from its start; None is not decided yet.
+      settings: validation settings, by their names in the config.
+      since: the step after which it is read from its start; None until decided.
     """
 
     tokens: int
@@ -50,14 +50,13 @@ class SplitRecord:
         validation.check_types(self)
         if len(self.sources) != len(self.checksums):
             raise ValueError(
-                f"checksums must be as many as the {len(self.sources)} sources, "
-                f"got {len(self.checksums)}"
+                f"checksums must be {len(self.sources)}, one per source, got {len(self.checksums)}"
             )
 
     def changes(self, other: "SplitRecord") -> Iterator[tuple[str, Any, Any]]:
-        """Yields the name, the value here and the value there of what differs.
+        """Yields (name, value here, value in `other`) for each difference.
 
-        A text file may be called otherwise: its content counts.
+        Names of text files do not count, their content does.
         """
         ours, theirs = (list(zip(s.sources, s.checksums, strict=True)) for s in (self, other))
         for number, (one, another) in enumerate(zip(ours, theirs, strict=False), start=1):
@@ -76,21 +75,22 @@ class SplitRecord:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataRecord:
-    """All that a run reads; `valid` is None where it never validates."""
+    """All data of a run; `valid` is None if it never validates."""
 
     train: SplitRecord
     valid: SplitRecord | None
 
     @property
     def valid_since(self) -> int:
-        """The step after which validations are comparable with those to come."""
+        """The step after which validations are comparable with later ones."""
         return 0 if self.valid is None else self.valid.since or 0
 
     def at(self, step: int) -> "DataRecord":
-        """Returns the record of a run that is at `step`, where what is new begins.
+        """Returns the record of a run at `step`, from which undecided splits are read.
 
-        A run may have fallen back to an earlier step than that where its text began: the text
-        begins there then. A validation does not: the best that is kept may be of the one before.
+        A run that fell back to a checkpoint before its training text began starts the text there.
+        Its
+        validation keeps its step: the best kept may be from before.
         """
         since = step if self.train.since is None else min(self.train.since, step)
         train, valid = dataclasses.replace(self.train, since=since), self.valid
@@ -100,50 +100,50 @@ class DataRecord:
 
 
 def of_run(config: Config, data: RunData) -> DataRecord:
-    """The record of a new run."""
+    """Returns the record of a new run."""
     valid = None if data.valid is None else _of_split(data.valid, _settings(config))
     return DataRecord(train=_of_split(data.train, {}), valid=valid)
 
 
 def check(model_dir: str, wanted: DataRecord, new_data: bool) -> DataRecord:
-    """Returns the record to go on with, its parts undecided where they begin anew.
+    """Returns the record to resume with; `since` is None in splits that start anew.
 
-    Nothing is asked of a run that has not saved yet, or for validation not validated, and a run
-    that was begun before there were records takes the data at hand for its own.
+    A run without checkpoints is not checked, nor is validation before the first. A run from before
+    there were records is taken to have read the current data.
 
     Args:
-      model_dir: of the run; perhaps not there yet.
-      wanted: the data and settings at hand.
-      new_data: whether others than those of the run are accepted.
+      model_dir: of the run; may not exist yet.
+      wanted: the current data and settings.
+      new_data: whether to accept data other than the run's.
 
     Raises:
-      ValueError: they are others, and not accepted; names the first difference.
+      ValueError: the data differ and `new_data` is false; names the first difference.
     """
     known = read(model_dir) if initialization.has_state(model_dir) else wanted
     if known is None:
-        logging.info("%s: none; the data at hand are taken for those of the run", _path(model_dir))
+        logging.info("%s not found: taking the current data for those of the run", _path(model_dir))
         since = None if new_data else 0
         parts = {name: dataclasses.replace(s, since=since) for name, s in vars(wanted).items() if s}
         return dataclasses.replace(wanted, **parts)
     has_best = bool(model_dirs.checkpoints(os.path.join(model_dir, model_dirs.BEST)))
-    train = _goes_on("train", known.train, wanted.train, model_dir, new_data)
+    train = _continued("train", known.train, wanted.train, model_dir, new_data)
     valid = wanted.valid or known.valid
     if known.valid is not None and wanted.valid is not None and has_best:
-        valid = _goes_on("valid", known.valid, wanted.valid, model_dir, new_data)
+        valid = _continued("valid", known.valid, wanted.valid, model_dir, new_data)
     return DataRecord(train=train, valid=valid)
 
 
 def write(model_dir: str, record: DataRecord) -> None:
-    """Writes the file; it appears whole or not at all."""
+    """Writes the record; the file appears complete or not at all."""
     text = json.dumps(dataclasses.asdict(record), indent=2) + "\n"
     outputs.write(_path(model_dir), text.encode())
 
 
 def read(model_dir: str) -> DataRecord | None:
-    """Returns the record of a folder; None where there is none.
+    """Returns the record of a model_dir, or None if it has none.
 
     Raises:
-      ValueError: it is damaged; names the file and the field.
+      ValueError: the file is damaged; names the file and the field.
     """
     path = _path(model_dir)
     if not files.exists(path):
@@ -151,9 +151,7 @@ def read(model_dir: str) -> DataRecord | None:
     try:
         return files.read_json(path, _from_json)
     except ValueError as error:
-        raise ValueError(
-            f"{error}; without the file the data at hand are taken for those of the run"
-        ) from error
+        raise ValueError(f"{error}; delete the file to accept the current data") from error
 
 
 def _from_json(content: str) -> DataRecord:
@@ -177,21 +175,21 @@ def _of_split(batches: Batches, settings: Mapping[str, Any]) -> SplitRecord:
 
 
 def _settings(config: Config) -> dict[str, Any]:
-    """What validations depend on besides the text, as it is after all defaults."""
-    found = {f"eval.{name}": value for name, value in dataclasses.asdict(config.eval).items()}
+    """Returns the settings that validations depend on besides the text, with defaults filled in."""
+    settings = {f"eval.{name}": value for name, value in dataclasses.asdict(config.eval).items()}
     defaults = {"segment_len": config.train.segment_len}
     for name in ("mem_len", "clamp_len", "attention_span"):
         defaults[name] = getattr(config.model, name)
     for name, value in defaults.items():
-        if found[f"eval.{name}"] is None:
-            found[f"eval.{name}"] = value
-    return found | {"train.eval_batches": config.train.eval_batches}
+        if settings[f"eval.{name}"] is None:
+            settings[f"eval.{name}"] = value
+    return settings | {"train.eval_batches": config.train.eval_batches}
 
 
-def _goes_on(
+def _continued(
     name: str, known: SplitRecord, wanted: SplitRecord, model_dir: str, new_data: bool
 ) -> SplitRecord:
-    """Returns `wanted` from where `known` is read, or from its start if it is accepted as new."""
+    """Returns `wanted` with the `since` of `known`, or undecided if it is accepted as new."""
     change = next(known.changes(wanted), None)
     if change is None:
         return dataclasses.replace(wanted, since=known.since)
@@ -200,10 +198,10 @@ def _goes_on(
     if not new_data:
         raise ValueError(
             f"{what} must stay {before} in {model_dir}, got {after}; new_data accepts it and "
-            f"starts {_ANEW[name]} anew"
+            f"resets {_RESET[name]}"
         )
-    logging.warning("%s changes from %s to %s: %s start anew", what, before, after, _ANEW[name])
+    logging.warning("%s changes from %s to %s: resetting %s", what, before, after, _RESET[name])
     return dataclasses.replace(wanted, since=None)
 
 
-_ANEW = {"train": "the position in the text and the memory", "valid": "the best validation"}
+_RESET = {"train": "the position in the text and the memory", "valid": "the best validation"}

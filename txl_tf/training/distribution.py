@@ -1,4 +1,4 @@
-"""How rows are dealt to replicas and gathered again: row r is the same text wherever it lies.
+"""Distribution of rows over replicas: row r is the same text on whichever device it is.
 
 4 rows, 2 workers of 1 replica    worker 0: rows 0 1    worker 1: rows 2 3
 """
@@ -14,23 +14,23 @@ from txl_tf.training import cluster
 
 
 class Distribution:
-    """A strategy, and which rows its replicas have: equal shares, in the order of replicas.
+    """A strategy and its rows: replicas have equal shares, in order.
 
-    A value of one row per text is, for several replicas, TensorFlow's distributed value: its parts
-    lie on the replicas and are what `strategy.run` hands them. With one replica it is a tensor.
+    A tensor of one row per text is, with several replicas, a distributed value of TensorFlow, the
+    argument of `strategy.run`. With one replica it stays a tensor.
 
     Args:
-      strategy: of TensorFlow.
-      num_workers: processes that take part.
-      worker: which of them this is.
+      strategy: a `tf.distribute` strategy.
+      num_workers: number of processes.
+      worker: index of this process.
 
     Attributes:
       strategy, num_workers: as given.
-      num_replicas: of all workers.
-      is_chief: whether this worker writes and tells.
-      jit_whole, jit_parts: what XLA may compile of a step: all of it, on one device; what a replica
-        does between exchanges, on several. A TPU compiles by itself; XLA on a CPU knows no second
-        logical device.
+      num_replicas: number of replicas of all workers.
+      is_chief: whether this worker writes files and logs.
+      jit_whole, jit_parts: what XLA may compile: the whole step, on one device; a replica's part
+        between all-reduces, on several. A TPU always compiles; XLA on a CPU does not support a
+        second logical device.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, num_workers: int = 1, worker: int = 0):
@@ -44,17 +44,17 @@ class Distribution:
         self.jit_parts = not self.jit_whole and (self._local == 1 or self._has("GPU"))
 
     def jit(self, wanted: bool | None) -> bool:
-        """What `train.jit` means here: None is whether there is a GPU or a TPU."""
+        """Returns whether to compile, for `train.jit`: None compiles on a GPU or a TPU."""
         is_fast = isinstance(self.strategy, tf.distribute.TPUStrategy)
         is_fast = is_fast or bool(tf.config.list_physical_devices("GPU"))
         return is_fast if wanted is None else wanted
 
     def _has(self, kind: str) -> bool:
-        """Whether replicas lie on devices of this kind."""
+        """Whether replicas are on devices of this kind."""
         return any(f"device:{kind}" in device for device in self.strategy.extended.worker_devices)
 
     def check_rows(self, batch_size: int, accumulate_steps: int) -> None:
-        """Refuses rows that replicas, and the parts that each accumulates, cannot share equally.
+        """Raises if rows do not divide equally among replicas and accumulation parts.
 
         Raises:
           ValueError: names both numbers.
@@ -67,11 +67,11 @@ class Distribution:
             )
 
     def rows(self, batch_size: int) -> tuple[int, int]:
-        """The rows of this worker: the first, and the first after them."""
+        """Returns the range of this worker's rows: first, and end (exclusive)."""
         return layouts.worker_rows(batch_size, self._worker, self.num_workers)
 
     def deal(self, tree: Any) -> Any:
-        """This worker's rows, [rows, ...] each, to its replicas; a scalar goes to all of them."""
+        """Splits this worker's rows [rows, ...] among its replicas; scalars go to all."""
         if self.num_replicas == 1:
             return tree
         first = self._worker * self._local
@@ -89,13 +89,13 @@ class Distribution:
         return tf.nest.map_structure(deal_one, tree)
 
     def deal_all(self, tree: Any) -> Any:
-        """The rows of all workers, as `gather` gives them, to the replicas."""
+        """Splits the rows of all workers, as `gather` returns them, among all replicas."""
         if self.num_workers > 1:
             tree = tf.nest.map_structure(lambda x: x[slice(*self.rows(x.shape[0]))], tree)
         return self.deal(tree)
 
     def gather(self, tree: Any) -> Any:
-        """All rows in order, on every worker; all workers must ask. Inverse of `deal_all`."""
+        """Returns all rows in order, on every worker; all must call it. Inverse of `deal_all`."""
         if self.num_replicas == 1:
             return tree
         return self._gather(tree)
@@ -105,25 +105,25 @@ class Distribution:
         return tf.nest.map_structure(lambda x: self.strategy.gather(x, axis=0), tree)
 
     def any(self, flag: bool) -> bool:
-        """Whether it is true on some worker; all workers must ask."""
+        """Whether the flag is true on some worker; all workers must call it."""
         if self.num_workers == 1:
             return flag
-        told = self.strategy.experimental_distribute_values_from_function(
+        flags = self.strategy.experimental_distribute_values_from_function(
             lambda _: tf.constant(float(flag))
         )
-        return float(self.strategy.reduce("SUM", told, axis=None)) > 0
+        return float(self.strategy.reduce("SUM", flags, axis=None)) > 0
 
 
 def make_distribution(name: str, tpu: str | None = None) -> Distribution:
-    """The distribution of this name; before anything is computed, where there are several workers.
+    """Returns the distribution of this name; with several workers, call it before any other op.
 
     Args:
-      name: in `STRATEGIES`; "auto" takes a TPU if one is named, else the workers of TF_CONFIG, else
-        all GPUs of this machine, else the one device there is.
-      tpu: "local", a name, or an address "grpc://..."; for "tpu" and "auto" alone.
+      name: in `STRATEGIES`; "auto" takes a TPU if `tpu` is given, else the workers of TF_CONFIG,
+        else all GPUs of this machine, else the one device.
+      tpu: "local", a name, or an address "grpc://..."; only for "tpu" and "auto".
 
     Raises:
-      ValueError: there is no such strategy, or not what it needs.
+      ValueError: the name is unknown, or its devices or settings are missing.
     """
     if name not in STRATEGIES:
         raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, got {name!r}")
@@ -144,20 +144,20 @@ def _auto(tpu: str | None) -> Distribution:
 
 
 def _one_device(tpu: str | None) -> Distribution:
-    """TensorFlow's default: the first GPU, else the CPU."""
+    """Returns TensorFlow's default: the first GPU, else the CPU."""
     del tpu
     return Distribution(tf.distribute.get_strategy())
 
 
 def _mirrored(tpu: str | None) -> Distribution:
-    """All GPUs of this machine, or where it has none all logical CPUs."""
+    """Returns all GPUs of this machine, or all logical CPUs if it has none."""
     del tpu
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     return Distribution(tf.distribute.MirroredStrategy([device.name for device in devices]))
 
 
 def _multi_worker(tpu: str | None) -> Distribution:
-    """All GPUs of several machines, or their CPUs, each machine with a TF_CONFIG of its own."""
+    """Returns all GPUs of several machines, else their CPUs; each machine needs its TF_CONFIG."""
     del tpu
     workers = cluster.from_environment()
     if workers is None:
@@ -175,7 +175,7 @@ def _multi_worker(tpu: str | None) -> Distribution:
 
 
 def _tpu(tpu: str | None) -> Distribution:
-    """All cores of a TPU, driven from this process."""
+    """Returns all cores of a TPU, driven from this process."""
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="" if tpu is None else tpu)
         if tpu != "local":
@@ -183,8 +183,8 @@ def _tpu(tpu: str | None) -> Distribution:
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return Distribution(tf.distribute.TPUStrategy(resolver))
     except (ValueError, tf.errors.OpError) as error:
-        told = str(error).splitlines()[0]
-        raise ValueError(f"tpu must be one that can be reached, got {tpu!r}: {told}") from error
+        message = str(error).splitlines()[0]
+        raise ValueError(f"tpu must be reachable, got {tpu!r}: {message}") from error
 
 
 STRATEGIES: dict[str, Callable[[str | None], Distribution]] = {

@@ -1,7 +1,7 @@
-"""Graceful shutdown: on SIGTERM and SIGINT, and on notice that the machine will be taken away.
+"""Graceful shutdown: on SIGTERM and SIGINT, and on a cloud's preemption notice.
 
-A cloud is one function in `NOTICES`. It returns why the machine is about to go, or None, and raises
-a ValueError if that cannot be known.
+Each cloud is one function in `NOTICES`. It returns the reason of the preemption, or None, and
+raises a ValueError if that cannot be determined.
 """
 
 import contextlib
@@ -19,21 +19,21 @@ from absl import logging
 
 STOP_NAME = "preemption"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_POLL_SECONDS = 3.0  # of the 30 between a notice and the end
+_POLL_SECONDS = 3.0  # a notice comes 30 s before the end
 _TIMEOUT_SECONDS = 3.0
-_GCE_HEADERS = {"Metadata-Flavor": "Google"}  # a request without it is refused
-_GCE_HARMLESS = ("NONE", "MIGRATE_ON_HOST_MAINTENANCE")  # a machine that moves goes on
+_GCE_HEADERS = {"Metadata-Flavor": "Google"}  # required by the server
+_GCE_HARMLESS = ("NONE", "MIGRATE_ON_HOST_MAINTENANCE")  # live migration does not stop it
 
 
 class StopRequest:
-    """Notes SIGTERM and SIGINT (Ctrl-C) while it is entered.
+    """Records SIGTERM and SIGINT (Ctrl-C) inside its context.
 
-    After the first one the usual handlers are back: a second Ctrl-C ends the process at once.
-    Outside the main thread, where Python allows no handlers, it notes none. `note` is for what is
-    no signal; the first signal after it is one that is noted.
+    After the first one the previous handlers are back: a second Ctrl-C ends the process at once.
+    Outside the main thread, where Python allows no handlers, none is recorded. `note` is for other
+    causes; the first signal after it is still handled here.
 
     Attributes:
-      name: of what came first, or None.
+      name: the first cause, or None.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class StopRequest:
         self._restore()
 
     def note(self, name: str) -> None:
-        """Asks the process to stop, from any thread."""
+        """Requests a stop, from any thread."""
         if self.name is None:
             self.name = name
             logging.warning("%s: saving after this step, then stopping", name)
@@ -70,10 +70,10 @@ class StopRequest:
 
 
 def check(kind: str) -> None:
-    """Refuses a kind of notice that there is not, or that cannot be asked for on this machine.
+    """Raises if a kind of notice is unknown or unavailable on this machine.
 
     Raises:
-      ValueError: names the kind and, where it cannot be asked for, who did not answer and why.
+      ValueError: names the kind and, if unavailable, the host and its error.
     """
     if kind not in NOTICES:
         raise ValueError(f"preemption_notice must be one of {', '.join(NOTICES)}, got {kind!r}")
@@ -83,13 +83,13 @@ def check(kind: str) -> None:
             ask()
     except ValueError as error:
         raise ValueError(
-            f"preemption_notice must be none where it cannot be asked for, got {kind!r}: {error}"
+            f"preemption_notice must be none on this machine, got {kind!r}: {error}"
         ) from error
 
 
 @contextlib.contextmanager
 def noted(kind: str, stop: StopRequest) -> Iterator[None]:
-    """Has `stop` note a notice that comes while this is entered."""
+    """Forwards a preemption notice to `stop` while the context is open."""
     ask = NOTICES[kind]
     if ask is None:
         yield
@@ -105,7 +105,7 @@ def noted(kind: str, stop: StopRequest) -> Iterator[None]:
 
 
 def _poll(ask: Callable[[], str | None], stop: StopRequest, left: threading.Event) -> None:
-    """Asks until there is a notice or `left` is set."""
+    """Polls until a notice comes or `left` is set."""
     has_failed = False
     while not left.is_set():
         try:
@@ -115,15 +115,15 @@ def _poll(ask: Callable[[], str | None], stop: StopRequest, left: threading.Even
                 return
         except ValueError as error:
             if not has_failed:
-                logging.warning("preemption notices fail, still asked for: %s", error)
+                logging.warning("cannot poll for preemption notices, retrying: %s", error)
             has_failed = True
         left.wait(_POLL_SECONDS)
 
 
 def _gce() -> str | None:
-    """Of a virtual machine of Google Compute Engine, those of TPUs among them."""
+    """Preemption notice of a Google Compute Engine VM, TPU VMs included."""
     preempted = _ask_gce("preempted")
-    if preempted not in ("TRUE", "FALSE"):  # some other server
+    if preempted not in ("TRUE", "FALSE"):  # not a metadata server
         raise ValueError(f"{_gce_host()}: preempted must be TRUE or FALSE, got {preempted!r}")
     if preempted == "TRUE":
         return "preempted=TRUE"
@@ -132,10 +132,10 @@ def _gce() -> str | None:
 
 
 def _ask_gce(name: str) -> str:
-    """A value of this machine, from its metadata server."""
+    """Returns an attribute of this VM from its metadata server."""
     url = f"http://{_gce_host()}/computeMetadata/v1/instance/{name}"
     request = urllib.request.Request(url, headers=_GCE_HEADERS)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # else of the proxy
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
     try:
         with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
             return answer.read(80).decode("utf-8", "replace").strip()

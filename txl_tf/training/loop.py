@@ -1,4 +1,4 @@
-"""The run around the steps: read, train, tell, validate, save, stop."""
+"""Training loop: read, step, log, evaluate, checkpoint, stop."""
 
 import contextlib
 import dataclasses
@@ -42,15 +42,15 @@ EARLY_STOP = "early stop"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """How a run ended.
+    """Outcome of a run.
 
     Attributes:
-      step: optimizer steps behind the weights.
-      nats_per_token: mean training loss of the last steps; None if there was nothing left to do.
+      step: number of optimizer steps of the weights.
+      nats_per_token: mean training loss of the last steps; None if none were left.
       valid: the last validation; None if there was none.
-      best_nats_per_token: of the best validation of the whole run; None if there was none.
-      stopped_by: what ended the run before its last step: a signal, for example "SIGTERM", or
-        "preemption" ("another worker" where that got it), both to be run again, or `EARLY_STOP`.
+      best_nats_per_token: best validation loss of the whole run; None without a validation.
+      stopped_by: what ended the run before its last step: a signal ("SIGTERM"), "preemption" or
+        "another worker" (stopped for one of these there), all to be resumed, or `EARLY_STOP`.
     """
 
     step: int
@@ -72,33 +72,32 @@ def train(
     profile_steps: tuple[int, int] | None = None,
     preemption_notice: str = "none",
 ) -> Result:
-    """Trains, or goes on training, the model of `model_dir` on the data of `data_dir`.
+    """Trains the model of `model_dir` on the data of `data_dir`, or resumes its training.
 
-    A run that was stopped, killed or crashed goes on from its newest checkpoint exactly as if
-    nothing had been. SIGTERM, Ctrl-C and a preemption notice save before they end it. The initial
-    weights follow from Keras' seed: call `keras.utils.set_random_seed(config.train.seed)` first.
-    Every `config.train.log_every` steps there is a log line, see `visible_log` for who sees it.
+    A run that was stopped, killed or crashed resumes from its newest checkpoint exactly as if it
+    had not been. SIGTERM, Ctrl-C and a preemption notice save a checkpoint first. The initial
+    weights depend on Keras' seed: call `keras.utils.set_random_seed(config.train.seed)` first.
+    There is a log line every `config.train.log_every` steps; `visible_log` says where it goes.
 
     Args:
       config: of the run; `config.model.vocab_size` is that of the data.
-      data_dir: what `prepare` wrote.
-      model_dir: for checkpoints and the description of the model; made if need be.
+      data_dir: output folder of `prepare`.
+      model_dir: for checkpoints and the description of the model; created if missing.
       distribution: from `make_distribution`; None is one device.
       init_from: another model_dir whose weights a new run starts from; the data's vocabulary may
-        be that model's with more symbols at its end.
-      new_data: whether a run goes on with another text than it was begun with, or with other
-        settings of validation: the position and the memory, or the best validation, start anew.
-      profile_steps: the first and the last of those that are traced for TensorBoard.
-      preemption_notice: in `interruption.NOTICES`: whom each worker asks whether its machine will
-        be taken away.
+        extend that model's.
+      new_data: whether to resume on another text, or with other validation settings; resets the
+        position and the memory, or the best validation.
+      profile_steps: first and last step to trace for TensorBoard.
+      preemption_notice: a key of `interruption.NOTICES`: the cloud that each worker polls.
 
     Raises:
       ValueError: config, data and model_dir do not fit, the machine has too little memory,
-        preemption notices cannot be asked for, or the loss is no longer a number.
+        preemption notices are unavailable, or the loss stays NaN or infinite.
     """
     distribution = distribution or make_distribution("one_device")
     distribution.check_rows(config.train.batch_size, config.train.accumulate_steps)
-    model_dir = outputs.place("model_dir", model_dir, filled=True)
+    model_dir = outputs.resolve("model_dir", model_dir, filled=True)
     profiler.check(profile_steps, config.train.train_steps)
     reporter.check(config)
     check_memory(config, distribution.num_replicas)
@@ -110,20 +109,20 @@ def train(
     with held, interruption.StopRequest() as stop, interruption.noted(preemption_notice, stop):
         before = model_dirs.read_config(model_dir) if model_dirs.exists(model_dir) else None
         if before is not None:
-            initialization.check_goes_on(before, config, model_dir)
+            initialization.check_resumable(before, config, model_dir)
             data.check_vocabulary(model_dir)
         if init_from is not None and (before is None or not initialization.has_state(model_dir)):
             initialization.check(init_from, config, data.tokenizer)
         record = data_record.check(model_dir, data_record.of_run(config, data), new_data)
         run = _Run(config, data, model_dir, distribution, profile_steps)
         run.begin(init_from, before, record)
-        result = run.go_on(stop)
+        result = run.train(stop)
         distribution.any(False)  # no worker leaves before all are done
         return result
 
 
 class _Run:
-    """One run: what it is made of, and its state."""
+    """Objects and state of one run."""
 
     def __init__(
         self,
@@ -158,14 +157,14 @@ class _Run:
             config.train.keep_checkpoints,
             loss_scale,
         )
-        in_evaluation = _for_evaluation(self._model, config.eval)
+        eval_model = _for_evaluation(self._model, config.eval)
         self._validator = Validator(
-            in_evaluation,
+            eval_model,
             distribution,
             segment_len=config.eval.segment_len or config.train.segment_len,
             reset_memory_at_documents=config.data.reset_memory_at_documents,
         )
-        self._watch = RunReporter(config, data, in_evaluation, model_dir, distribution.is_chief)
+        self._reporter = RunReporter(config, data, eval_model, model_dir, distribution.is_chief)
         self._profile_steps = profile_steps
         self._profile = Profile(model_dir, profile_steps if distribution.is_chief else None)
         self._valid: Evaluation | None = None
@@ -173,9 +172,9 @@ class _Run:
     def begin(
         self, init_from: str | None, before: Config | None, record: data_record.DataRecord
     ) -> None:
-        """Restores the run, or starts it and describes it in its folder.
+        """Restores the run, or initialises it and writes its description into its folder.
 
-        Weights that come from elsewhere are saved before that: from then on nothing asks for them.
+        Weights of `init_from` are saved first: once described, a run no longer asks for them.
         """
         memory = self._checkpoints.restore()
         done = int(self._optimizer.iterations.numpy())
@@ -187,11 +186,11 @@ class _Run:
         self._record = record.at(done)
         self._checkpoints.forget_best(self._record.valid_since)
         if before is not None:
-            initialization.warn_of_rate(before, self._config, done)
+            initialization.warn_if_rate_jumps(before, self._config, done)
         if self._distribution.is_chief:
             data_record.write(self._model_dir, self._record)
             model_dirs.describe(self._model_dir, self._config, self._data.tokenizer)
-        self._watch.begin(done, self._record.valid_since)
+        self._reporter.begin(done, self._record.valid_since)
         reader = self._data.train
         logging.info("%s", self._config)
         logging.info(
@@ -206,45 +205,45 @@ class _Run:
         for note in self._config.model.warnings():
             logging.info(note)
 
-    def go_on(self, stop: interruption.StopRequest) -> Result:
-        """Trains to the end, until `stop` has a name, or until nothing gets better."""
+    def train(self, stop: interruption.StopRequest) -> Result:
+        """Trains to the end, until `stop` has a name, or until early stopping."""
         done = int(self._optimizer.iterations.numpy())
         start = done - (self._record.train.since or 0)
         with prefetch.prefetched(self._data.train.arrays(start_step=start)) as batches:
             return self._train(batches, done, stop)
 
     def _train(self, batches: Iterator[Batch], done: int, stop: interruption.StopRequest) -> Result:
-        """As `go_on`, from step `done` on.
+        """Trains from step `done` on.
 
-        What a line tells ends with each validation and checkpoint, so that a run that goes on from
-        there tells of every step once.
+        Metrics are flushed before each evaluation and checkpoint, so a resumed run logs each step
+        once.
         """
-        train, journal = self._config.train, self._watch.journal
+        train, progress_log = self._config.train, self._reporter.progress_log
         nats = None
         is_enough = self._is_enough()
         while not is_enough and done < train.train_steps:
             count = stride(done, train, self._profile_steps)
             with self._profile.step(done + 1):
                 metrics = self._advance(itertools.islice(batches, count))
-            journal.note(done + 1, metrics)
+            progress_log.note(done + 1, metrics)
             done += count
-            is_asked = self._distribution.any(stop.name is not None)  # all workers agree on a step
-            if is_asked:
+            must_stop = self._distribution.any(stop.name is not None)  # all workers agree on a step
+            if must_stop:
                 stop.name = stop.name or "another worker"
-            is_last = is_asked or done == train.train_steps
+            is_last = must_stop or done == train.train_steps
             if self._profile.is_edge(done):
-                with journal.paused():
+                with progress_log.paused():
                     self._profile.end()
             to_validate = self._is_to_validate(done)
             to_save = is_last or done % train.checkpoint_every == 0
-            if to_validate or to_save or journal.is_due(done, train.log_every):
-                nats = journal.tell(done)
+            if to_validate or to_save or progress_log.is_due(done, train.log_every):
+                nats = progress_log.log_interval(done)
             if to_validate:
-                with journal.paused():
+                with progress_log.paused():
                     self._validate(done)
                 is_enough = self._is_enough()
             if to_save or is_enough:
-                with journal.paused():
+                with progress_log.paused():
                     self._save()
             if is_last:
                 break
@@ -252,7 +251,7 @@ class _Run:
         return self._result(done, nats, stop, is_enough)
 
     def _advance(self, batches: Iterable[Batch]) -> Metrics:
-        """One step for each batch, in one call; does not wait for its end."""
+        """Runs one step for each batch, in one call; does not wait for the result."""
         dealt = []
         for batch in batches:
             self._check_ids(batch)
@@ -264,17 +263,17 @@ class _Run:
         return metrics
 
     def _is_enough(self) -> bool:
-        """Whether the run is to end early, for all workers alike."""
-        return self._distribution.any(self._watch.is_enough)
+        """Whether to stop early; the same on all workers."""
+        return self._distribution.any(self._reporter.is_enough)
 
     def _save(self) -> None:
-        """Gathers the memory, which takes all workers, and saves on the chief."""
+        """Gathers the memory, on all workers, and saves on the chief."""
         memory = self._distribution.gather(self._memory)
         if self._distribution.is_chief:
             self._checkpoints.save(memory)
 
     def _check_ids(self, batch: Batch) -> None:
-        """On the host: the compiled step would clamp a wrong id."""
+        """Raises if an id is out of range; on the host, as the compiled step would clamp it."""
         check_ids("input ids", batch.ids, self._config.model.vocab_size)
         check_ids("targets", batch.targets, self._config.model.vocab_size, ignored=-1)
 
@@ -285,14 +284,14 @@ class _Run:
         return step == train.train_steps or step % train.eval_every == 0
 
     def _validate(self, step: int) -> None:
-        """Evaluates, and keeps the weights if they are the best so far."""
+        """Evaluates, and saves the weights if they are the best so far."""
         with Progress("validate", "batches") as progress:
             valid = self._validator.evaluate(
                 self._data.valid,
                 max_batches=self._config.train.eval_batches,
                 progress=lambda done, batches, _: progress.reach(done, done / batches),
             )
-        self._watch.tell_validation(step, valid)
+        self._reporter.report_validation(step, valid)
         if self._distribution.is_chief and valid.nats_per_token < self._checkpoints.best_nats:
             self._checkpoints.save_best(valid.nats_per_token)
         self._valid = valid
@@ -312,16 +311,16 @@ class _Run:
 
 
 def _for_evaluation(model: TransformerXL, config: EvalConfig) -> TransformerXL:
-    """The model with the lengths of its evaluation, sharing the weights."""
+    """Returns the model with its evaluation lengths, sharing the weights."""
     lengths = {name: getattr(config, name) for name in ("mem_len", "clamp_len", "attention_span")}
     return model.with_lengths(**{k: v for k, v in lengths.items() if v is not None})
 
 
 def stride(done: int, train: TrainConfig, profile_steps: tuple[int, int] | None) -> int:
-    """`steps_per_loop`, or 1 where something is to be done in between.
+    """Returns the steps of the next compiled call: `steps_per_loop`, or 1 before an event.
 
-    It follows from the number of steps done alone: so a run that goes on makes the calls of one
-    that was never stopped, and all workers make the same.
+    It depends on the number of steps done alone: a resumed run makes the calls of an uninterrupted
+    one, and all workers make the same.
     """
     whole = train.steps_per_loop
     first, last = profile_steps or (1, train.train_steps)

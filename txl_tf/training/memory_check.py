@@ -1,4 +1,4 @@
-"""Refuses runs that cannot fit into the machine's memory, before they begin."""
+"""Raises for runs that cannot fit into the machine's memory, before they begin."""
 
 import keras
 import tensorflow as tf
@@ -14,10 +14,10 @@ from txl_tf.ops import machine
 
 
 def check_memory(config: Config, num_replicas: int) -> None:
-    """Refuses a run whose training cannot fit into the machine's memory.
+    """Raises if training cannot fit into the machine's memory.
 
     Raises:
-      ValueError: names the bytes, and the settings that they follow from.
+      ValueError: names the bytes and the settings that determine them.
     """
     model, train = config.model, config.train
     needed = memory_estimate(model, train, least_parameters(model), num_replicas)
@@ -26,10 +26,10 @@ def check_memory(config: Config, num_replicas: int) -> None:
 
 
 def check_validation_memory(config: Config) -> None:
-    """Refuses a run whose validation or samples cannot fit, computed as it trains.
+    """Raises if validation or samples, in the run's precision, cannot fit into the memory.
 
     Raises:
-      ValueError: names the bytes, and the settings that they follow from.
+      ValueError: names the bytes and the settings that determine them.
     """
     model, train, evaluation = config.model, config.train, config.eval
     compute = tf.as_dtype(keras.DTypePolicy(POLICIES[train.precision]).compute_dtype).size

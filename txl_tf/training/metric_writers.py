@@ -1,4 +1,4 @@
-"""The numbers of a run as a file of JSON lines, for whatever reads such files."""
+"""Metrics of a run: a file of JSON lines, and TensorBoard event files."""
 
 import contextlib
 import json
@@ -17,13 +17,13 @@ FILE_NAME = "metrics.jsonl"
 
 
 class MetricsFile:
-    """Appends one JSON object a line to model_dir/metrics.jsonl, with its step and its split.
+    """Appends one JSON object per line to model_dir/metrics.jsonl, with its step and split.
 
     {"step": 200, "split": "train", "steps": 100, "loss": 1.93, ...}
     {"step": 200, "split": "valid", "loss": 1.98, ...}
 
-    A run that goes on from a checkpoint calls `keep_until` first, so that no step is told twice.
-    Numbers come back as they were; infinity and NaN, which JSON does not know, are null.
+    A resumed run calls `keep_until` first, so that no step is logged twice. Numbers are read back
+    exactly; infinity and NaN, which JSON lacks, are null.
     """
 
     def __init__(self, model_dir: str) -> None:
@@ -36,36 +36,36 @@ class MetricsFile:
             file.write(f"{line}\n".encode())
 
     def keep_until(self, step: int) -> list[dict[str, Any]]:
-        """Drops what comes after `step`, and lines that are not whole or of another form.
+        """Drops lines after `step`, and incomplete or malformed ones.
 
-        Returns what stays.
+        Returns the lines kept.
         """
         if not files.exists(self._path):
             return []
         lines = files.read_bytes(self._path).splitlines(keepends=True)
         kept = []
         for line in lines:
-            found = _read(line)
-            if found is not None and found["step"] <= step:
-                kept.append((line, found))
+            record = _read(line)
+            if record is not None and record["step"] <= step:
+                kept.append((line, record))
         if len(kept) < len(lines):
             outputs.write(self._path, b"".join(line for line, _ in kept))
             logging.info("%s: dropped %d lines", self._path, len(lines) - len(kept))
-        return [found for _, found in kept]
+        return [record for _, record in kept]
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
-    """The object of a line; None where it is not whole: its writer was killed."""
+    """Returns the object of a line, or None if it is incomplete: its writer was killed."""
     if not line.endswith(b"\n"):
         return None
     try:
-        found = validation.parse_json(line.decode("utf-8"), FILE_NAME)
-    except ValueError:  # no JSON, or no UTF-8
+        record = validation.parse_json(line.decode("utf-8"), FILE_NAME)
+    except ValueError:  # not JSON, or not UTF-8
         return None
-    return found if isinstance(found, dict) and _is_ours(**found) else None
+    return record if isinstance(record, dict) and _is_metrics(**record) else None
 
 
-def _is_ours(step: Any = None, split: Any = None, **values: Any) -> bool:
+def _is_metrics(step: Any = None, split: Any = None, **values: Any) -> bool:
     numbers = all(value is None or type(value) in (int, float) for value in values.values())
     return type(step) is int and isinstance(split, str) and numbers
 
@@ -76,8 +76,8 @@ _CONFIG = "config"
 class Summaries:
     """Writes scalars and texts under model_dir/tensorboard.
 
-    There is one folder a curve, so that train and valid overlay. A resumed run writes further files
-    into the same folders, and calls `begin` first, so that no step is there twice.
+    One folder per curve, so that train and valid overlay. A resumed run adds files to the same
+    folders, and calls `begin` first, so that no step is logged twice.
     """
 
     def __init__(self, model_dir: str) -> None:
@@ -85,7 +85,7 @@ class Summaries:
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
     def begin(self, step: int, config: str) -> None:
-        """Drops what comes after `step`, and shows the config from there on."""
+        """Drops events after `step`, and writes the config as text at that step."""
         for folder in filter(files.is_folder, _paths(self._folder)):
             with_points = [path for path in _paths(folder) if ".tfevents." in path]
             for path in with_points:
@@ -93,13 +93,13 @@ class Summaries:
         self.write_text("train", step, _CONFIG, config)
 
     def write(self, curve: str, step: int, values: Mapping[str, float]) -> None:
-        """Adds a point to each of the `values`' charts."""
+        """Adds a point to the chart of each value."""
         with self._writing(curve):
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)
 
     def write_text(self, curve: str, step: int, name: str, text: str) -> None:
-        """Adds a text, shown as it is: TensorBoard would take it for Markdown."""
+        """Adds a text, indented so that TensorBoard does not render it as Markdown."""
         with self._writing(curve):
             lines = text.splitlines() or [""]
             tf.summary.text(name, "\n".join(f"    {line}" for line in lines), step=step)
@@ -121,7 +121,7 @@ def _paths(folder: str) -> list[str]:
 
 
 def _keep_until(step: int, path: str) -> None:
-    """Writes an event file anew without later events, the config of `step` and a torn end."""
+    """Rewrites an event file without later events, the config of `step` and a truncated end."""
     kept, is_whole = [], True
     try:
         for record in tfrecord.records(path):
@@ -136,7 +136,7 @@ def _keep_until(step: int, path: str) -> None:
         return
     outputs.sweep(path)
     with outputs.draft(path) as folder:
-        draft = os.path.join(folder, "draft")  # a name that TensorBoard passes over
+        draft = os.path.join(folder, "draft")  # TensorBoard ignores this name
         with tfrecord.RecordWriter(draft) as file:
             for record in kept:
                 file.write(record)

@@ -1,4 +1,4 @@
-"""Adam and the clipping of gradients, as the configuration says."""
+"""Adam, its learning rate schedule, gradient clipping and loss scale."""
 
 import math
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ from txl_tf.configs.run import TrainConfig
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear from 0 to the peak, then half a cosine down to a floor, where it stays.
+    """Learning rate schedule: linear warm-up to the peak, then half a cosine down to a floor.
 
     With peak 8, 4 warm-up steps, 8 in all and a floor of 1/8:
 
         step  0  1  2  3  4  5     6    7     8  9 ...
         rate  0  2  4  6  8  6.97  4.5  2.03  1  1
 
-    The rule of the original TensorFlow code: the cosine begins where the warm-up ends.
+    As in the original TensorFlow code, the cosine begins where the warm-up ends.
 
     Args:
       peak: the highest rate.
       warmup_steps: steps before the peak; 0 starts at the peak.
       train_steps: the step at which the floor is reached.
-      floor_ratio: the floor as a part of the peak.
+      floor_ratio: the floor as a fraction of the peak.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-def of(config: TrainConfig) -> WarmupCosine:
-    """The schedule of a run."""
+def make_schedule(config: TrainConfig) -> WarmupCosine:
+    """Returns the learning rate schedule of a run."""
     return WarmupCosine(
         peak=config.learning_rate,
         warmup_steps=config.warmup_steps,
@@ -69,28 +69,29 @@ def of(config: TrainConfig) -> WarmupCosine:
 
 
 class Adam(keras.optimizers.Adam):
-    """Keras' Adam, which can let a step pass without a trace but in the count of steps.
+    """Keras' Adam, with an update that can be skipped: then only the step count changes.
 
-    Weights and slots are updated by TensorFlow's one operation for it, in one pass over them.
+    Weights and slots are updated by TensorFlow's fused op, in one pass.
     """
 
-    _good = None  # of the step that is being applied
+    _good = None  # of the current step
 
     def bound(self, norm, variables) -> tf.Tensor:
-        """Returns a size that no weight exceeds after an update by gradients of this global norm.
+        """Returns an upper bound of all weights after an update by gradients of this global norm.
 
-        It is infinite or NaN wherever the update would make a weight so, at the cost of reading
-        weights and momentums once. With finite gradients and options in `TrainConfig`'s bounds the
-        slots stay finite: both are means of what came in.
+        It is infinite or NaN wherever the update would make a weight so; it reads weights and
+        momentums once. With finite gradients and options within `TrainConfig`'s bounds the slots
+        stay
+        finite: both are running means.
         """
         step = tf.cast(self.iterations + 1, tf.float32)
         rate = tf.cast(self.learning_rate, tf.float32)
         rate *= tf.sqrt(1.0 - self.beta_2**step) / (1.0 - self.beta_1**step)
-        momentum = tf.maximum(norm, _norm(self._momentums))  # a new one lies between the two
+        momentum = tf.maximum(norm, _norm(self._momentums))  # the new momentum is between the two
         return _norm(variables) + rate * momentum / min(self.epsilon, 1.0)
 
     def apply_if(self, good, gradients, variables) -> None:
-        """`apply`; where `good`, a scalar, is false no weight and no slot changes."""
+        """Applies the gradients if `good`, a boolean scalar; otherwise weights and slots stay."""
         self._good = good
         self.apply(gradients, variables)
         self._good = None
@@ -126,18 +127,18 @@ def _norm(variables):
 
 
 def _handle(variable):
-    """Of a variable, or of its part on the device that is being updated."""
+    """Returns the handle of a variable, or of its copy on the device being updated."""
     return (variable.value if isinstance(variable, keras.Variable) else variable).handle
 
 
 def make_optimizer(config: TrainConfig) -> Adam:
-    """Adam under the warm-up and cosine schedule.
+    """Returns Adam with the warm-up and cosine schedule.
 
-    Keras adds epsilon to the uncorrected root, as the original TensorFlow code does:
-    w -= rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon), t = 1 at first.
+    Epsilon is added before bias correction ("epsilon hat" of Adam), as in the original TensorFlow
+    code: w -= rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon), t = 1 at first.
     """
     return Adam(
-        learning_rate=of(config),
+        learning_rate=make_schedule(config),
         beta_1=config.adam_beta1,
         beta_2=config.adam_beta2,
         epsilon=config.adam_epsilon,
@@ -150,7 +151,7 @@ def clip(
 ) -> tuple[Sequence[tf.Tensor], tf.Tensor]:
     """Scales dense gradients so that their global norm is at most `clip_norm`.
 
-    Returns the gradients and their norm before clipping. None leaves the gradients alone.
+    Returns the gradients and their norm before clipping. None disables clipping.
     """
     norm = tf.linalg.global_norm(gradients)
     if clip_norm is None:
@@ -158,13 +159,13 @@ def clip(
     return tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
 
 
-_FIRST = 2.0**15
-_LEAST = 1.0
-_PATIENCE = 2000  # good steps before the scale is doubled
+_INITIAL_SCALE = 2.0**15
+_MIN_SCALE = 1.0
+_GROWTH_INTERVAL = 2000  # good steps before the scale is doubled
 
 
 class LossScale(tf.Module):
-    """The factor of the loss (arXiv 1710.03740): a bad step halves it, many good ones double it.
+    """Dynamic loss scale (arXiv 1710.03740): halved by a bad step, doubled after many good ones.
 
     Attributes:
       factor: float32 scalar.
@@ -172,20 +173,20 @@ class LossScale(tf.Module):
 
     def __init__(self) -> None:
         super().__init__(name="loss_scale")
-        self.factor = _variable(_FIRST, "factor")
+        self.factor = _variable(_INITIAL_SCALE, "factor")
         self._good_steps = _variable(0, "good_steps")
 
     def update(self, good) -> None:
-        """Takes notice of a step; `good` is whether its gradients were finite, on all replicas."""
+        """Updates the scale after a step; `good`: whether gradients were finite on all replicas."""
         count = tf.where(good, self._good_steps + 1, 0)
-        grown = count >= _PATIENCE
+        grown = count >= _GROWTH_INTERVAL
         factor = tf.where(grown, self.factor * 2.0, self.factor)
-        factor = tf.where(good, factor, tf.maximum(self.factor / 2.0, _LEAST))
+        factor = tf.where(good, factor, tf.maximum(self.factor / 2.0, _MIN_SCALE))
         self.factor.assign(factor)
         self._good_steps.assign(tf.where(grown, 0, count))
 
 
 def _variable(value, name):
-    # All replicas assign the same.
+    # All replicas assign the same value.
     first = tf.VariableAggregation.ONLY_FIRST_REPLICA
     return tf.Variable(value, trainable=False, aggregation=first, name=name)

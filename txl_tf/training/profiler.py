@@ -1,4 +1,4 @@
-"""A trace of some steps, for TensorBoard's profiler."""
+"""Profiler traces of some steps, for TensorBoard."""
 
 import contextlib
 import os
@@ -9,10 +9,10 @@ from absl import logging
 
 
 def parse(text: str) -> tuple[int, int]:
-    """Reads "FIRST,LAST".
+    """Parses "FIRST,LAST".
 
     Raises:
-      ValueError: these are no steps of which the first is not after the last.
+      ValueError: not two step numbers in ascending order.
     """
     first, _, last = text.partition(",")
     numbers = first.strip().isdecimal() and last.strip().isdecimal()
@@ -22,7 +22,7 @@ def parse(text: str) -> tuple[int, int]:
 
 
 def check(steps: tuple[int, int] | None, train_steps: int) -> None:
-    """Refuses steps that the run does not have.
+    """Raises if the steps are beyond the end of the run.
 
     Raises:
       ValueError: names both numbers.
@@ -32,14 +32,14 @@ def check(steps: tuple[int, int] | None, train_steps: int) -> None:
 
 
 class Profile:
-    """Traces the steps from the first to the last, both included, in one piece.
+    """Traces the steps from the first to the last, both included.
 
-    A run that ends before the last is traced until then; one that begins after the first, from
-    there. The first step of a process compiles: a trace of it shows little else.
+    The trace ends with the run, and starts with it if resumed after the first. The first step of a
+    process compiles, which dominates its trace.
 
     Args:
-      model_dir: the trace goes to its `tensorboard` folder.
-      steps: the first and the last; None is no trace.
+      model_dir: the trace is written to its `tensorboard` folder.
+      steps: first and last step; None disables tracing.
     """
 
     def __init__(self, model_dir: str, steps: tuple[int, int] | None) -> None:
@@ -48,12 +48,12 @@ class Profile:
         self._is_on = False
 
     def is_edge(self, step: int) -> bool:
-        """Whether a trace ends with this step, so that its work has to be waited for."""
+        """Whether a trace ends with this step, so that the caller must wait for its result."""
         return self._is_on and step >= self._last
 
     @contextlib.contextmanager
     def step(self, step: int) -> Iterator[None]:
-        """Around the start of a step: its name in the trace."""
+        """Names a step in the trace; enter it around the call."""
         if not self._first <= step <= self._last:
             yield
             return
@@ -64,7 +64,7 @@ class Profile:
             yield
 
     def end(self) -> None:
-        """Writes the trace if there is one to write."""
+        """Writes the trace, if one was started."""
         if self._is_on:
             self._is_on = False
             tf.profiler.experimental.stop()

@@ -1,4 +1,4 @@
-"""All that is told of a run: to its log, its metrics.jsonl and its TensorBoard folder."""
+"""Reports of a run: log, metrics.jsonl, TensorBoard, early stopping and samples."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -17,17 +17,16 @@ from txl_tf.training.run_data import RunData
 
 
 class EarlyStop:
-    """Counts the validations since the best one.
+    """Early stopping: counts the validations since the best one.
 
-    What is known of a run that goes on comes from the lines of its metrics.jsonl up to the
-    checkpoint, so the count is that of a run that was never stopped. Without that file it starts
-    anew.
+    A resumed run restores the count from the lines of its metrics.jsonl up to the checkpoint, so it
+    equals that of an uninterrupted run. Without that file the count starts at 0.
 
-    loss       2.0  1.5  1.6  1.5      of two validations as good the first is the best
+    loss       2.0  1.5  1.6  1.5      a tie does not count as better
     since_best  0    0    1    2
 
     Args:
-      limit: validations in a row without a better one that end the run; None is never.
+      limit: validations in a row without improvement that end the run; None never does.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -36,14 +35,14 @@ class EarlyStop:
         self._since_best = 0
 
     def note(self, nats: float) -> None:
-        """Takes note of a validation."""
+        """Counts a validation by its loss."""
         if nats < self._best:
             self._best, self._since_best = nats, 0
         else:
             self._since_best += 1
 
     def note_all(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Takes note of the validations among the lines of a metrics.jsonl."""
+        """Counts the validations among the lines of a metrics.jsonl."""
         for line in lines:
             if line.get("split") == "valid":
                 nats = line.get("loss", line.get("nats"))  # its name in older files
@@ -51,25 +50,25 @@ class EarlyStop:
 
     @property
     def is_due(self) -> bool:
-        """Whether the run is to end."""
+        """Whether to stop."""
         return self._limit is not None and self._since_best >= self._limit
 
     def __str__(self) -> str:
-        return f"no better validation than loss={self._best:.4g} since {self._since_best} of them"
+        return f"no improvement on loss={self._best:.4g} in {self._since_best} validations"
 
 
 class RunReporter:
-    """Keeps the numbers and texts of a run, and sees when it no longer gets better.
+    """Reports steps and validations of a run, and decides on early stopping.
 
     Args:
       config: of the run.
-      data: what it reads.
-      evaluated: the model in its lengths for evaluation, which samples are of.
+      data: of the run.
+      evaluated: the model with its evaluation lengths, for samples.
       model_dir: of the run.
-      is_chief: whether this worker writes files; all of them log.
+      is_chief: whether this worker writes files; all workers log.
 
     Attributes:
-      journal: what it tells of steps.
+      progress_log: log of the steps.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class RunReporter:
         self._summaries, self._metrics = Summaries(model_dir), MetricsFile(model_dir)
         records = (self._summaries, self._metrics) if is_chief else ()
         size = data.train.split_metadata.size
-        self.journal = ProgressLog(train, data.tokenizer.UNIT, size, records)
+        self.progress_log = ProgressLog(train, data.tokenizer.UNIT, size, records)
         self._early_stop = EarlyStop(train.stop_after_evals)
         self._samples = None
         if train.sample_length:
@@ -95,20 +94,20 @@ class RunReporter:
             )
 
     def begin(self, step: int, valid_since: int) -> None:
-        """Goes on after this step, of which and of those before metrics.jsonl knows.
+        """Starts after this step: drops later records and restores counts from earlier ones.
 
-        Validations up to `valid_since` are of another text or other settings.
+        Validations up to `valid_since` are of another text or other settings and do not count.
         """
         if not self._is_chief:
             return
         lines = self._metrics.keep_until(step)
-        self.journal.go_on(lines)
+        self.progress_log.resume(lines)
         self._early_stop.note_all(line for line in lines if line["step"] > valid_since)
         self._summaries.begin(step, self._config.to_json())
 
-    def tell_validation(self, step: int, valid: Evaluation) -> None:
-        """Tells of a validation, and writes a sample if there is to be one."""
-        self.journal.tell_validation(step, valid)
+    def report_validation(self, step: int, valid: Evaluation) -> None:
+        """Reports a validation, and a sample if configured."""
+        self.progress_log.log_validation(step, valid)
         self._early_stop.note(valid.nats_per_token)
         if self.is_enough:
             logging.info("step=%d: %s", step, self._early_stop)
@@ -120,12 +119,12 @@ class RunReporter:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the run is to end early; the chief knows, who has seen all of it."""
+        """Whether to stop early; only the chief, which has all validations, returns True."""
         return self._is_chief and self._early_stop.is_due
 
 
 def check(config: Config) -> None:
-    """Refuses samples of a model that, evaluated, has no memory of what it wrote.
+    """Raises if samples are configured but the model has no memory in evaluation.
 
     Raises:
       ValueError: names the length.
@@ -137,13 +136,13 @@ def check(config: Config) -> None:
 
 
 class TrainingSamples:
-    """Writes a text of its own accord, from an empty prompt; the same for the same weights.
+    """Unconditional samples, deterministic for given weights.
 
     Args:
-      model: in its lengths for evaluation, see `check`.
+      model: with its evaluation lengths, see `check`.
       tokenizer: of the run.
-      length: tokens to write.
-      seed: of the choices.
+      length: number of tokens to write.
+      seed: of sampling.
     """
 
     def __init__(self, model: TransformerXL, tokenizer: Tokenizer, length: int, seed: int) -> None:
@@ -152,7 +151,7 @@ class TrainingSamples:
         self._seed = seed
 
     def write(self) -> str:
-        """The text under the present weights."""
+        """Returns the text for the current weights."""
         self._generator.refresh()
         ((sample,),) = self._generator.samples([""], self._length, seed=self._seed)
         return sample.text

@@ -1,4 +1,4 @@
-"""What a run reads."""
+"""Training and validation data of a run."""
 
 from txl_tf.configs.run import Config
 from txl_tf.data import tokenizers
@@ -7,20 +7,20 @@ from txl_tf.training.distribution import Distribution
 
 
 class RunData:
-    """The splits to train and to validate on, and their tokenizer.
+    """The training and validation splits and their tokenizer.
 
     Args:
       config: of the run.
-      data_dir: a folder of `prepare`.
-      distribution: this worker reads its own rows of the training split, and all of the other.
+      data_dir: output folder of `prepare`.
+      distribution: this worker reads its rows of the training split, and all rows of the other.
 
     Attributes:
       tokenizer: of the text.
-      train: its `Batches`.
-      valid: `Batches`, or None where there is no such split or it is never read.
+      train: `Batches` of the training split.
+      valid: `Batches`, or None if there is no such split or no validation.
 
     Raises:
-      ValueError: the data are not what the config says, or nothing to be read.
+      ValueError: the data do not fit the config, or a split is too short.
     """
 
     def __init__(self, config: Config, data_dir: str, distribution: Distribution) -> None:
@@ -51,7 +51,7 @@ class RunData:
             )
 
     def check_vocabulary(self, model_dir: str) -> None:
-        """Refuses a model_dir that was made for another vocabulary."""
+        """Raises if the model_dir has another vocabulary than the data."""
         tokenizer = tokenizers.load(model_dir)
         self._check_vocabulary(tokenizer.vocab_size, tokenizer.checksum)
 

@@ -1,4 +1,4 @@
-"""One optimizer step, compiled: written for one replica, run on all."""
+"""One compiled optimizer step, written for one replica and run on all."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,21 +14,21 @@ from txl_tf.training import update
 from txl_tf.training.distribution import Distribution
 from txl_tf.training.optimizer import LossScale
 
-_IGNORED = -1  # a target that is no token
+_IGNORED = -1  # target of padding
 
 
 class Metrics(NamedTuple):
-    """What a step did, as scalars; over all replicas."""
+    """Metrics of a step over all replicas, scalars."""
 
     loss: Any  # mean over the real tokens, in nats, without auxiliary losses
-    tokens: Any  # how many were real
+    tokens: Any  # number of real tokens
     learning_rate: Any
     gradient_norm: Any  # before clipping
-    skipped: Any  # 1.0 where a number was not finite, and nothing was changed
-    dropped: Any = -1.0  # share of tokens that found their expert full; -1 without experts
-    expert_entropy: Any = -1.0  # of the experts' shares in a group, over the greatest; -1 without
+    skipped: Any  # 1.0 if the update was skipped because of NaN or infinity
+    dropped: Any = -1.0  # fraction of tokens over an expert's capacity; -1 without experts
+    expert_entropy: Any = -1.0  # of the load of experts, over its maximum; -1 without
     auxiliary: Any = 0.0  # losses besides `loss`
-    weight_bound: Any = 0.0  # a size that no weight exceeds after the update
+    weight_bound: Any = 0.0  # upper bound of all weights after the update
 
 
 def make_train_step(
@@ -41,14 +41,14 @@ def make_train_step(
     """Returns step(batch, memory) -> (metrics, memory), one tf.function of static shapes.
 
     The loss is the sum of nats over the real tokens of all replicas, divided by their number, so
-    that padding and the cut into replicas or parts change nothing, but where experts share their
-    room among rows; the clip acts on the gradient of all of them. With `accumulate_steps` a replica
-    works its rows off in parts of equal size; each row keeps its own memory and its own dropout.
-    Ids are not checked here: XLA cannot.
+    padding and the split into replicas or parts do not change it, except that experts share their
+    capacity among rows; clipping is by the global gradient. With `accumulate_steps` a replica
+    processes its rows in equal parts; each row keeps its own memory and its own dropout. Ids are
+    not checked here: XLA cannot.
 
-    See `update.apply` for steps that change nothing. One that is skipped leaves the memory that it
-    found, too; one without a real target reads on. `loss_scale`, for float16, multiplies the loss,
-    not what is told; the clip acts on the gradients that are left.
+    `update.apply` says when an update is skipped. After NaN or infinity the memory stays as well;
+    without a real target it moves on. `loss_scale`, for float16, multiplies the loss but not the
+    metrics; clipping is by the unscaled gradients.
 
     Shapes: batch.ids [B, T], memory as `model.initial_mems(B)`, B the rows of one replica.
     """
@@ -72,7 +72,7 @@ def make_train_loop(
 ) -> Callable[[tuple[Batch, ...], Memory], tuple[Metrics, Memory]]:
     """Returns loop(batches, memory) -> (metrics, memory): the steps of N batches in one call.
 
-    For devices that wait for Python between steps, such as a TPU. Each step is that of
+    For devices that wait for Python between steps, such as a TPU. Each step equals that of
     `make_train_step`. Shapes: metrics [N] each, the rest as there.
     """
     strategy = distribution.strategy
@@ -83,15 +83,15 @@ def make_train_loop(
     )
     def loop(batches, memory):
         num_steps = len(batches)
-        # Through `run` the memory has the form that steps give it, on one replica of several too.
+        # `run` gives the memory the structure that steps return, also on one of several replicas.
         stacked, memory = strategy.run(_stacked, args=(batches, memory))
         arrays = Metrics(*(tf.TensorArray(tf.float32, num_steps) for _ in Metrics._fields))
 
-        def one(index, stacked, memory):
+        def replica_step_at(index, stacked, memory):
             return replica_step(tf.nest.map_structure(lambda x: x[index], stacked), memory)
 
         def body(index, arrays, memory):
-            metrics, memory = _on_all(strategy, one, index, stacked, memory)
+            metrics, memory = _on_all(strategy, replica_step_at, index, stacked, memory)
             written = (a.write(index, m) for a, m in zip(arrays, metrics, strict=True))
             return index + 1, Metrics(*written), memory
 
@@ -107,20 +107,20 @@ def make_train_loop(
 
 
 def _on_all(strategy, step, *args):
-    """(metrics, memory) of `step` on all replicas, which agree on the metrics."""
+    """Returns (metrics, memory) of `step` run on all replicas; metrics are equal on all."""
     metrics, memory = strategy.run(step, args=args)
     first = [strategy.experimental_local_results(value)[0] for value in metrics]
     return Metrics(*first), memory
 
 
 def _stacked(batches, memory):
-    """Batches as one with a first axis, and the memory as it is."""
+    """Returns the batches stacked along a new first axis, and a copy of the memory."""
     stacked = tf.nest.map_structure(lambda *parts: tf.stack(parts), *batches)
     return stacked, tf.nest.map_structure(tf.identity, memory)
 
 
 class _ReplicaStep:
-    """What one replica does with its rows."""
+    """The step of one replica on its rows."""
 
     def __init__(self, model, optimizer, distribution, config, loss_scale):
         if distribution.jit(config.train.jit) and distribution.jit_parts:
@@ -142,11 +142,11 @@ class _ReplicaStep:
         num_real = context.all_reduce("SUM", num_real)
         inputs = _Inputs(batch.ids, batch.targets, batch.document_start, rows)
         sums, new_memory = self._sums(inputs, memory, tf.maximum(num_real, 1.0))
-        nats, auxiliary, use, gradients = context.all_reduce("SUM", sums)
+        nats, auxiliary, routing, gradients = context.all_reduce("SUM", sums)
         if self._loss_scale is not None:
             gradients = [gradient / self._loss_scale.factor for gradient in gradients]
         rate = tf.identity(optimizer.learning_rate)  # before `apply` counts the step
-        done = update.apply(
+        result = update.apply(
             optimizer,
             gradients,
             model.trainable_variables,
@@ -156,27 +156,35 @@ class _ReplicaStep:
             num_replicas=self._num_replicas,
         )
         if self._loss_scale is not None:
-            self._loss_scale.update(done.good)
-        memory = tf.nest.map_structure(lambda x, y: tf.where(done.good, x, y), new_memory, memory)
-        skipped = 1.0 - tf.cast(done.good, tf.float32)
-        use = use[0], use[1]
-        told = nats, num_real, rate, done.gradient_norm, skipped, *use, auxiliary, done.weight_bound
-        return Metrics(*told), memory
+            self._loss_scale.update(result.good)
+        memory = tf.nest.map_structure(lambda x, y: tf.where(result.good, x, y), new_memory, memory)
+        skipped = 1.0 - tf.cast(result.good, tf.float32)
+        return Metrics(
+            nats,
+            num_real,
+            rate,
+            result.gradient_norm,
+            skipped,
+            dropped=routing[0],
+            expert_entropy=routing[1],
+            auxiliary=auxiliary,
+            weight_bound=result.weight_bound,
+        ), memory
 
     def _sums(self, inputs, memory, num_real):
-        """([nats, auxiliary, use, gradients], new memory) of all rows, at once or in parts."""
+        """Returns ([nats, auxiliary, routing, gradients], new memory), summed over all parts."""
 
-        def of_part(part, memory):
+        def part_sums(part, memory):
             return self._gradients(part, memory, num_real)
 
         if self._num_parts == 1:
-            return of_part(inputs, memory)
+            return part_sums(inputs, memory)
         gradients = [tf.zeros(v.shape) for v in self._model.trainable_variables]
         zeros = [tf.zeros([]), tf.zeros([]), tf.zeros([2]), gradients]
-        return _in_parts(of_part, self._num_parts, inputs, memory, zeros)
+        return _in_parts(part_sums, self._num_parts, inputs, memory, zeros)
 
     def _gradients(self, inputs, memory, num_real):
-        """As `_sums`, of some rows; losses are their share of the mean, and so is the use."""
+        """Returns `_sums` of some rows; losses and routing are their share of the global mean."""
         model, config = self._model, self._config
         starts = inputs.document_start if config.data.reset_memory_at_documents else None
         seed = tf.stack([config.train.seed, tf.cast(self._optimizer.iterations, tf.int32)])
@@ -201,14 +209,14 @@ class _ReplicaStep:
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         routing = model.routing()
-        use = share * (tf.fill([2], -1.0) if routing is None else routing)
-        # The gradient of a table may come as rows that repeat: its norm is that of their sums.
+        routing = share * (tf.fill([2], -1.0) if routing is None else routing)
+        # Densify embedding gradients: IndexedSlices may repeat rows, whose sum the norm is of.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        return [nats, auxiliary, use, gradients], memory
+        return [nats, auxiliary, routing, gradients], memory
 
 
 class _Inputs(NamedTuple):
-    """What a replica, or a part of it, reads; row by row."""
+    """Inputs of a replica, or of a part of its rows."""
 
     ids: Any  # [B, T]
     targets: Any  # [B, T]
@@ -217,11 +225,11 @@ class _Inputs(NamedTuple):
 
 
 def _in_parts(function, num_parts, inputs, memory, zeros):
-    """Calls `function` on one part of the rows after the other.
+    """Calls `function` on the parts of the rows, one after the other.
 
-    function(inputs, memory) returns (sums, memory): sums add up over the parts, starting from
-    `zeros`; the parts' memories are joined again. One loop, so that neither the compile time nor
-    the memory needed grows with the number of parts.
+    function(inputs, memory) returns (sums, memory): sums are added over the parts, starting from
+    `zeros`; the memories are concatenated. A loop, so that compile time and working memory do not
+    grow with the number of parts.
     """
 
     def cut(x):  # [B, ...] -> [parts, B / parts, ...]

@@ -1,4 +1,4 @@
-"""An optimizer's update, or none where it would do harm: the one home of that rule."""
+"""Optimizer update, or none where it would do harm: the one home of that rule."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,11 +9,11 @@ from txl_tf.training.optimizer import Adam, clip
 
 
 class Update(NamedTuple):
-    """How an update went, as scalars."""
+    """Result of an update, as scalars."""
 
-    good: Any  # bool: whether all numbers are finite
+    good: Any  # bool: whether losses, norm and bound are finite
     gradient_norm: Any  # before clipping
-    weight_bound: Any  # a size that no weight exceeds after the update
+    weight_bound: Any  # upper bound of all weights after the update
 
 
 def apply(
@@ -26,29 +26,29 @@ def apply(
     clip_norm: float | None,
     num_replicas: int = 1,
 ) -> Update:
-    """Clips and applies the gradients, which are the sums over all replicas.
+    """Clips and applies gradients that are summed over all replicas.
 
-    Neither weights nor slots change, and only the count of steps does, where
+    Weights and slots stay, and only the step count changes, if
 
     - a loss, the norm of the gradients or the bound of the new weights is NaN or infinite, or
-    - no target was real: there is nothing to learn, but Adam's momentum would move the weights.
+    - no target is real: the gradient is 0, but Adam's momentum would still move the weights.
 
-    All replicas decide alike, from equal numbers.
+    All replicas decide alike, from equal values.
 
     Args:
       optimizer: built for the variables.
       gradients: of the variables, dense.
       variables: the weights.
-      losses: scalars whose sum the gradients are of.
-      num_real: how many targets were real, of all replicas.
-      clip_norm: global norm to which gradients are clipped; None is off.
-      num_replicas: that take part.
+      losses: scalars whose sum was differentiated.
+      num_real: number of real targets of all replicas.
+      clip_norm: maximum global norm of gradients; None disables clipping.
+      num_replicas: number of replicas.
     """
     gradients, norm = clip(gradients, clip_norm)
     clipped = norm if clip_norm is None else tf.minimum(norm, clip_norm)
     bound = optimizer.bound(clipped, variables)
     good = tf.reduce_all(tf.math.is_finite(tf.stack([*losses, norm, bound])))
-    # Keras sums over replicas what it is given, which is the sum already.
+    # Keras sums gradients over replicas, and these are sums already.
     gradients = [gradient / num_replicas for gradient in gradients]
     optimizer.apply_if(good & (num_real > 0), gradients, variables)
     return Update(good, norm, bound)

@@ -1,4 +1,4 @@
-"""Evaluation within a run: its rows spread over the devices that train."""
+"""Evaluation within a run, on all devices that train."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,15 +8,15 @@ from txl_tf.training.distribution import Distribution
 
 
 class Validator(Evaluator):
-    """An Evaluator whose rows are shared by all replicas of all workers, which find the same.
+    """An Evaluator whose rows are split among all replicas of all workers; all get the same result.
 
-    Where rows cannot be shared equally, some more of padding are read, and not counted. All workers
-    have to ask, each with all the batches.
+    Rows are padded to an equal split; padding does not count. All workers must call it, each with
+    all batches.
 
     Args:
       model: as for an Evaluator, made in the strategy's scope.
       distribution: of the run.
-      options: those of an Evaluator.
+      options: of an Evaluator.
     """
 
     def __init__(self, model, distribution: Distribution, **options):
@@ -46,5 +46,5 @@ class Validator(Evaluator):
         return self._distribution.gather(nll).numpy()[: len(batch.ids)], state
 
     def _padded(self, num_rows):
-        """The next number of rows that replicas share equally."""
+        """Returns the next number of rows that divides equally among replicas."""
         return -(-num_rows // self._distribution.num_replicas) * self._distribution.num_replicas

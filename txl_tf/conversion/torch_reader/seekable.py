@@ -19,7 +19,7 @@ def opened(path: str) -> Iterator[tuple[IO[bytes], int]]:
     """
     path = str(path)
     if not files.exists(path):
-        raise ValueError(f"{path} must be a file, got none of that name")
+        raise ValueError(f"{path} must be a file, got no such file")
     files.check_no_folder(path)
     size = files.size(path)
     with files.open_bytes(path) as file:

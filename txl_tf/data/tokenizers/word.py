@@ -80,11 +80,11 @@ class WordTokenizer(counted.CountedTokenizer):
             raise self.refusal(found.symbols[int(np.argmax(unknown))])
         ids[unknown] = -1 if self.unknown_id is None else self.unknown_id
         is_word = np.array([symbol not in self.marks for symbol in found.symbols], bool)
-        between = self._white_space_between(content, is_word[found.places], complete)
+        between = self._white_space_between(content, is_word[found.indices], complete)
         sizes = np.array([[text.utf8_size(s), len(s)] for s in found.symbols], np.int64)
         size, characters = (found.counts * is_word) @ sizes.reshape(-1, 2) + between
         return tokenizer.Encoding(
-            ids[found.places], int(size), int(characters), int(found.counts @ unknown)
+            ids[found.indices], int(size), int(characters), int(found.counts @ unknown)
         )
 
     def _white_space_between(self, content: str, is_word: np.ndarray, complete: bool) -> int:

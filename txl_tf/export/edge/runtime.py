@@ -177,7 +177,7 @@ def _describe(path: str) -> EdgeDescription:
     if files.is_remote(path):
         raise ValueError(f"{path} must be a local file; copy it and its {assets_of(path)} here")
     if not files.exists(path):
-        raise ValueError(f"{path} must be a file, got none of that name")
+        raise ValueError(f"{path} must be a file, got no such file")
     name = f"{assets_of(path)}/{FILE_NAME}"
     if not files.exists(name):
         raise ValueError(f"{path} must have {name} beside it, got none")
