@@ -301,7 +301,7 @@ class GoldenTest(VocabulariesTest):
     def check_ids(self, found, folder):
         """Asserts that the original's text gets the original's ids, here and in a graph."""
         recorded = np.load(folder / "io.npz")
-        graph = text_graph.of(found)
+        graph = text_graph.from_tokenizer(found)
         for split in ("train", "valid", "test"):
             data = (folder / f"{split}.txt").read_bytes()
             np.testing.assert_array_equal(found.encode_bytes(data), recorded[split])

@@ -159,7 +159,7 @@ class ExtendVocabTest(parameterized.TestCase):
         known.save(self.folder)
         self.assertEqual(Recipe(extend_vocab=self.folder).start(), known)
         for limit in (dict(vocab_size=300), dict(min_count=2)):
-            with self.assertRaisesRegex(ValueError, "for tokenizer byte, which knows all text"):
+            with self.assertRaisesRegex(ValueError, "for tokenizer byte, which encodes all text"):
                 Recipe(extend_vocab=self.folder, **limit).start()
 
     def test_other_options_are_refused(self):

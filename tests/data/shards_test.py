@@ -104,11 +104,11 @@ class ShardWriterTest(parameterized.TestCase):
         self.assertEqual([path.name for path in folder.iterdir()], ["other"])
 
     @parameterized.parameters(
-        ([[1]], [], r"tokens must be one row of ids, got int64 of \(1, 1\)"),
-        ([1.5], [], r"tokens must be one row of ids, got float64 of \(1,\)"),
+        ([[1]], [], r"tokens must be a vector of ids, got int64 of \(1, 1\)"),
+        ([1.5], [], r"tokens must be a vector of ids, got float64 of \(1,\)"),
         ([2**31], [], r"tokens must lie in 0..2147483647, got 2147483648"),
         ([1, 2], [2], r"document_start must lie in 0..1, got 2"),
-        ([1, 2], [1, 0], r"document_start must rise, got \[1, 0\]"),
+        ([1, 2], [1, 0], r"document_start must be ascending, got \[1, 0\]"),
     )
     def test_refuses(self, tokens, starts, message):
         writer = shards.ShardWriter(helpers.temp_dir(self), "train")

@@ -62,7 +62,7 @@ class StreamReaderTest(parameterized.TestCase):
         next(runs)
         path = folder / metadata.FILE_NAME  # of another text, whose shards have the same names
         path.write_text(path.read_text() + " ")
-        with self.assertRaisesRegex(ValueError, "must stay as it is while it is read, got other"):
+        with self.assertRaisesRegex(ValueError, "must not change while it is read, got other"):
             list(runs)
 
 
@@ -86,7 +86,9 @@ class WrongFilesTest(parameterized.TestCase):
 
     def test_missing(self):
         self.path.unlink()
-        with self.assertRaisesRegex(ValueError, f"the 3 shards of 'train', lacks 1: {self.path}"):
+        with self.assertRaisesRegex(
+            ValueError, f"the 3 shards of 'train', got 1 missing: {self.path}"
+        ):
             open_reader(self.folder)
 
     def test_missing_while_reading(self):
@@ -98,23 +100,23 @@ class WrongFilesTest(parameterized.TestCase):
     @parameterized.parameters((1, 3), (20, 3), (60, 2))
     def test_truncated(self, cut, record):
         self.path.write_bytes(self.path.read_bytes()[:-cut])
-        self.fails(f" must be a whole TFRecord file, fails in record {record}")
+        self.fails(f" must be a whole TFRecord file, got damage in record {record}")
 
     @parameterized.parameters(0, 3, 8, 12, 30, -1)
     def test_flipped_bit(self, place):
         content = bytearray(self.path.read_bytes())
         content[place] ^= 64
         self.path.write_bytes(content)
-        self.fails(" must be a whole TFRecord file, fails in record")
+        self.fails(" must be a whole TFRecord file, got damage in record")
 
     def test_other_file(self):
         self.path.write_text("some text that is longer than a header")
-        self.fails(" must be a whole TFRecord file, fails in record 0")
+        self.fails(" must be a whole TFRecord file, got damage in record 0")
 
     @parameterized.parameters(0, 1, 3)
     def test_cut_between_records(self, kept):
         self.rewrite(self.records[:kept])
-        self.fails(" must hold 10 tokens in runs of 3, as metadata.json says, got another number")
+        self.fails(" must hold 10 tokens in runs of 3, as in metadata.json, got another number")
 
     def test_last_shard_cut_between_records(self):
         self.path = self.folder / "train-00002-of-00003.tfrecord"

@@ -57,10 +57,10 @@ class FindTest(absltest.TestCase):
             (["no.txt"], "/no.txt must be a file, got no such file"),
             (["*.zip"], r"/\*.zip must match a file, got none"),
             (["e.txt"], r"/e.txt must be a file, got a folder; try .*/e.txt/\*"),
-            (["a.txt", "*.txt"], "/a.txt must be given once for a split, got it twice"),
+            (["a.txt", "*.txt"], "/a.txt must be given once per split, got it twice"),
             (
                 ["a.txt", "e.txt/../a.txt"],
-                "/e.txt/../a.txt must be given once for a split, got it twice",
+                "/e.txt/../a.txt must be given once per split, got it twice",
             ),
         ):
             with self.assertRaisesRegex(ValueError, message):

@@ -88,7 +88,7 @@ class FileTest(parameterized.TestCase):
         ("a\n\nb\n", ":2 must hold a symbol, got a blank line"),
         ("a\nb\na\n", ":3 must hold a new symbol, got 'a' of line 1 again"),
         ("a\n\\q\n", r":2 must escape with one of .*, got '\\\\q'"),
-        ("", "must hold a symbol a line, got an empty file"),
+        ("", "must hold a symbol per line, got an empty file"),
         (b"a\n\xff\n", "must be UTF-8, got an invalid byte at 2"),
     )
     def test_load_refuses(self, content, message):

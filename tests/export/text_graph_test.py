@@ -17,7 +17,7 @@ import prepared
 from txl_tf.data import text, tokenizers
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.export import text_graph
-from txl_tf.export.text_graph import lower_case, places
+from txl_tf.export.text_graph import lower_case, positions
 
 AWKWARD = [
     *("", "\n", "\n\n\n", " ", " \n", "\n ", "a b", "a b\n", "a\rb\r\nc\r\n", "\r", "\x00"),
@@ -121,7 +121,7 @@ def example(kind, **options):
         "error": [*AWKWARD, *random_texts(), "x".join(sorted(set("".join(LETTERS + AWKWARD))))],
     }.get(options.get("unknown"), [prepared.text(20_000)])
     tokenizer = learn(kind, *known, **options)
-    return tokenizer, text_graph.of(tokenizer)
+    return tokenizer, text_graph.from_tokenizer(tokenizer)
 
 
 def random_ids(tokenizer, count, width, seed):
@@ -215,12 +215,12 @@ class EqualityTest(parameterized.TestCase):
         points = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
         content = "".join(points)
         char = learn("char", content[:5000])
-        found = rows_of(*text_graph.of(char).encode([content]))
+        found = rows_of(*text_graph.from_tokenizer(char).encode([content]))
         self.assertEqual(found, [char.encode(content).tolist()])
         content = "".join(f"a{point}b c " for point in points[:0x10000])
         for white_space in text.WHITE_SPACES:
             word = learn("word", "a b c\n", end_of_line="none", white_space=white_space)
-            found = rows_of(*text_graph.of(word).encode([content]))
+            found = rows_of(*text_graph.from_tokenizer(word).encode([content]))
             self.assertEqual(found, [word.encode(content).tolist()])
 
     def test_smallest_vocabularies(self):
@@ -232,7 +232,7 @@ class EqualityTest(parameterized.TestCase):
             tokenizer = tokenizers.kind(kind)(
                 vocabulary=Vocabulary(symbols), end_of_line=end_of_line
             )
-            graph = text_graph.of(tokenizer)
+            graph = text_graph.from_tokenizer(tokenizer)
             ids, lengths = graph.encode(["a\nb", ""])
             self.assertEqual(rows_of(ids, lengths), [tokenizer.encode("a\nb").tolist(), []])
             expected = [tokenizer.decode(row).encode() for row in rows_of(ids, lengths)]
@@ -241,7 +241,7 @@ class EqualityTest(parameterized.TestCase):
     def test_words_and_spaces(self):
         """A hand-made table, as a check of the checks above."""
         word = learn("word", "a b\n")
-        graph = text_graph.of(word)  # <eos> a b
+        graph = text_graph.from_tokenizer(word)  # <eos> a b
         for context, new, expected in (
             ([1], [2], " b"),
             ([1, 0], [2], "b"),
@@ -295,8 +295,8 @@ class PlacesTest(absltest.TestCase):
                 before = [max([i for i in true if i < k], default=-1) for k in range(size)]
                 after = [min([i for i in true if i > k], default=size) for k in range(size)]
                 tensor = tf.constant(facts, tf.bool, [size])
-                self.assertEqual(places.last_before(tensor).numpy().tolist(), before)
-                self.assertEqual(places.first_after(tensor).numpy().tolist(), after)
+                self.assertEqual(positions.last_before(tensor).numpy().tolist(), before)
+                self.assertEqual(positions.first_after(tensor).numpy().tolist(), after)
 
 
 class RefusalTest(parameterized.TestCase):
@@ -328,8 +328,8 @@ class RefusalTest(parameterized.TestCase):
 
     def test_unknown_symbol(self):
         rule = "text must hold only symbols of the vocabulary, got"
-        char = text_graph.of(learn("char", "ab", unknown="error"))
-        word = text_graph.of(learn("word", "ab\n", unknown="error"))
+        char = text_graph.from_tokenizer(learn("char", "ab", unknown="error"))
+        word = text_graph.from_tokenizer(learn("word", "ab\n", unknown="error"))
         for graph, contents, expected in (
             (char, ["ab", "", "aq", "z"], "`q` in row 2"),
             (char, ["日"], "`日` in row 0"),

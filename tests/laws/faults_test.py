@@ -132,7 +132,7 @@ class FaultsTest(parameterized.TestCase):
 class DataTest(FaultsTest):
     def test_shards(self):
         whole = self.shard.read_bytes()
-        damaged = f"{self.shard} must be a whole TFRecord file, fails in record 0$"
+        damaged = f"{self.shard} must be a whole TFRecord file, got damage in record 0$"
         for content, message in (
             (whole[:-5], damaged),
             (b"", f"{self.shard} must hold 64 tokens .* got another number$"),
@@ -142,7 +142,7 @@ class DataTest(FaultsTest):
             self.shard.write_bytes(content)
             self.check_refused(message)
         self.shard.unlink()
-        self.check_refused(f"must hold the 4 shards of 'train', lacks 1: {self.shard}$")
+        self.check_refused(f"must hold the 4 shards of 'train', got 1 missing: {self.shard}$")
         self.shard.write_bytes(whole)
         self.check_goes_on()
 
@@ -150,7 +150,7 @@ class DataTest(FaultsTest):
         right = {path: path.read_bytes() for path in self.data.glob("*.*")}
         for index, (splits, vocab_size, message) in enumerate(
             (
-                (dict(train=180, valid=60), 11, "lacks 3: .*train-00000-of-00003.tfrecord$"),
+                (dict(train=180, valid=60), 11, "got 3 missing: .*train-00000-of-00003.tfrecord$"),
                 (
                     dict(train=250, valid=60),
                     11,
@@ -170,7 +170,7 @@ class DataTest(FaultsTest):
 
         symbols = self.data / "vocab.txt"
         symbols.write_bytes(right[symbols].replace(b"a", b"z"))
-        self.check_refused("tokenizer.json: checksum must be that of options and vocabulary, ")
+        self.check_refused("tokenizer.json: checksum must match options and vocabulary, ")
         symbols.write_bytes(right[symbols])
         self.check_goes_on()
 

@@ -255,7 +255,7 @@ class EdgeDescriptionTest(parameterized.TestCase):
 
     @parameterized.parameters(
         ("segment_len", 5, "signatures.step.inputs.input_ids must have shape \\[1, 5\\] and dtype"),
-        ("format", 2, "format must be 1, got 2; export the model anew"),
+        ("format", 2, "format must be 1, got 2; export the model again"),
         ("batch_size", 2, r"signatures.step.inputs.keys.shape must be \[2, L, H, M, K\], got"),
         ("initial_state", {"keys": 0}, "initial_state must have values, got none"),
         (

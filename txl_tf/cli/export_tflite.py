@@ -90,16 +90,16 @@ def _samples(loaded: "Loaded", segment_len: int) -> "tuple[Sample | None, ...]":
     if _TEXT.value is not None:
         source = text.Source.from_path(_TEXT.value)
         return _halves(
-            calibration.of_text(tokenizer, [source], learnt + compared), learnt, compared
+            calibration.from_text(tokenizer, [source], learnt + compared), learnt, compared
         )
     if _DATA_DIR.value is None:
         return None, _builtin(loaded, compared)
     splits = metadata.Metadata.load(_DATA_DIR.value).splits
     if "train" not in splits or _SPLIT.value == "train":
-        found = calibration.of_split(_DATA_DIR.value, _SPLIT.value, tokenizer, learnt + compared)
+        found = calibration.from_split(_DATA_DIR.value, _SPLIT.value, tokenizer, learnt + compared)
         return _halves(found, learnt, compared)
-    held_out = calibration.of_split(_DATA_DIR.value, _SPLIT.value, tokenizer, compared)
-    return calibration.of_split(_DATA_DIR.value, "train", tokenizer, learnt), held_out
+    held_out = calibration.from_split(_DATA_DIR.value, _SPLIT.value, tokenizer, compared)
+    return calibration.from_split(_DATA_DIR.value, "train", tokenizer, learnt), held_out
 
 
 def _halves(found: "Sample", learnt: int, compared: int) -> "tuple[Sample, ...]":
@@ -112,7 +112,7 @@ def _builtin(loaded: "Loaded", compared: int) -> "Sample | None":
 
     sources = builtin_corpus.sources()["valid"]
     try:
-        found = calibration.of_text(loaded.tokenizer, sources, compared)
+        found = calibration.from_text(loaded.tokenizer, sources, compared)
     except ValueError:  # a symbol is unknown, and the tokenizer takes that for an error
         found = None
     if found is None or not found.size.is_mostly_known:

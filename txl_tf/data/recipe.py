@@ -1,4 +1,4 @@
-"""What `prepare` is asked to do: checked on construction, and recorded with the result."""
+"""Options of `prepare`: checked on construction, and recorded with the result."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,23 +16,23 @@ class Recipe:
     """How text becomes tokens.
 
     Attributes:
-      tokenizer: a name in `tokenizers.TOKENIZERS`; None is that of `vocab`, else "byte".
+      tokenizer: a name in `tokenizers.TOKENIZERS`; None is the tokenizer of `vocab`, else "byte".
       options: of the tokenizer, see its class.
-      vocab_size: most symbols, special ones included; None is no limit.
-      min_count: symbols seen less often are unknown.
-      vocab: an existing vocabulary: a data_dir or model_dir, whose tokenizer is taken with all its
-        options; a list of words or characters; a SentencePiece model.
-      extend_vocab: a data_dir or model_dir, whose tokenizer is taken with all its options and ids;
-        symbols that the text has besides come after its own. `vocab_size` counts both,
-        `min_count` is for the new ones.
-      vocab_repeats: whether a repeated line in a list of words is an "error", or is to be passed
-        over ("skip") as the original code does it.
-      vocab_from: the splits in which symbols are counted, "train" or "all".
+      vocab_size: maximum number of symbols, special ones included; None is unlimited.
+      min_count: rarer symbols are unknown.
+      vocab: an existing vocabulary: a data_dir or model_dir, whose tokenizer is used with all its
+        options; a list of words or characters; or a SentencePiece model.
+      extend_vocab: a data_dir or model_dir, whose tokenizer is used with all its options and ids;
+        further symbols of the text are appended. `vocab_size` counts both, `min_count` applies to
+        the new ones.
+      vocab_repeats: whether a repeated line in a list of words is an "error", or to "skip", as in
+        the original code.
+      vocab_from: the splits whose symbols are counted, "train" or "all".
       document_boundary: a name in `documents.BOUNDARIES`.
-      invalid_utf8: whether bytes that are not UTF-8 are an "error", or "replace" by U+FFFD.
-      shuffle_sentences: how often the train split has each file, its lines shuffled anew each time;
-        0 is once and in order. It is the original TensorFlow code's treatment of lm1b, number by
-        number, and holds a file's tokens in memory.
+      invalid_utf8: whether bytes that are not UTF-8 are an "error", or to "replace" by U+FFFD.
+      shuffle_sentences: number of copies of each file in the train split, with lines reshuffled in
+        each; 0 is one, in order. Equals the original TensorFlow code's treatment of lm1b, and holds
+        a file's tokens in memory.
     """
 
     tokenizer: str | None = None
@@ -57,10 +57,10 @@ class Recipe:
         for name, allowed in choices.items():
             if (value := getattr(self, name)) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
-        for name, least in (("vocab_size", 1), ("min_count", 0), ("shuffle_sentences", 0)):
+        for name, minimum in (("vocab_size", 1), ("min_count", 0), ("shuffle_sentences", 0)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
+            if value is not None and value < minimum:
+                raise ValueError(f"{name} must be at least {minimum}, got {value}")
         if self.shuffle_sentences and self.document_boundary == "blank_line":
             raise ValueError(
                 "document_boundary must be file, line or none with shuffle_sentences, "
@@ -78,14 +78,14 @@ class Recipe:
             )
 
     def start(self) -> tokenizers.Tokenizer | tokenizers.Learner:
-        """The tokenizer, or what learns it from text.
+        """Returns the tokenizer, or the learner that builds it from text.
 
         Raises:
-          ValueError: the options do not go with each other.
+          ValueError: the options do not fit each other.
         """
         if self.vocab is not None and not files.exists(self.vocab):
             raise ValueError(
-                f"vocab must be a file or a folder, got {self.vocab!r}, which is not there"
+                f"vocab must be a file or a folder, got {self.vocab!r}, which does not exist"
             )
         if self.extend_vocab is not None:
             base = self._existing(self.extend_vocab)
@@ -106,16 +106,16 @@ class Recipe:
         return kind.start(vocab_size=self.vocab_size, min_count=self.min_count, **self.options)
 
     def _vocab_folder(self) -> str | None:
-        """The folder of a whole tokenizer, also where `vocab` names the vocab.txt in it."""
+        """Returns the folder of a whole tokenizer, also if `vocab` is the vocab.txt in it."""
         if self.vocab is None:
             return None
         if files.is_folder(self.vocab):
             return self.vocab
         folder, _, name = self.vocab.rpartition("/")
-        ours = name == _FILES_WITH_ESCAPES and files.exists(
+        is_escaped = name == _FILES_WITH_ESCAPES and files.exists(
             f"{folder or '.'}/{tokenizers.FILE_NAME}"
         )
-        return (folder or ".") if ours else None
+        return (folder or ".") if is_escaped else None
 
     def _existing(self, folder: str) -> tokenizers.Tokenizer:
         found = tokenizers.load(folder)
@@ -131,7 +131,7 @@ class Recipe:
         return found
 
     def record(self, start: tokenizers.Tokenizer | tokenizers.Learner) -> dict[str, Any]:
-        """All that decides about the result but the text, as JSON has it."""
+        """Returns all that determines the result except the text, as JSON values."""
         values = dataclasses.asdict(self)
         if self.extend_vocab is not None:
             return values | {"extend_vocab": tokenizers.load(self.extend_vocab).checksum}

@@ -1,8 +1,8 @@
-"""The shards of a split: TFRecord files that hold one stream of tokens, one run an Example.
+"""Shards of a split: TFRecord files that hold one token stream, one run per Example.
 
-An Example is one run of consecutive tokens: `tokens`, and `document_start`, the positions in the
-run where a document begins. All runs of a shard but its last are equally long, so a place in the
-stream is found by arithmetic. The files depend on the stream alone.
+An Example is a run of consecutive tokens: `tokens`, and `document_start`, the positions in the run
+where a document begins. All runs of a shard except the last have the same length, so a position
+in the stream is found by arithmetic. The files depend on the stream alone.
 """
 
 import numpy as np
@@ -13,12 +13,12 @@ SHARD_TOKENS = 1 << 20
 
 
 class ShardWriter:
-    """Writes a stream of tokens into shards, under temporary names until `close`.
+    """Writes a token stream into shards, under temporary names until `close`.
 
-    As a context manager it closes at the end, and aborts where an exception leaves the block.
+    A context manager: it closes at the end, or aborts if the block raises.
 
     Attributes:
-      shards: tokens of each shard so far.
+      shards: number of tokens of each shard so far.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class ShardWriter:
 
         Args:
           tokens: [n] ids.
-          document_start: rising positions in `tokens` where a document begins. The first token of
-            the stream always begins one.
+          document_start: ascending positions in `tokens` where a document begins. The first token
+            of the stream always begins one.
         """
         tokens, starts = _checked(tokens, document_start)
         if not self.shards and not self._filled and len(tokens):
@@ -73,7 +73,7 @@ class ShardWriter:
                 self._end_run()
 
     def close(self) -> list[int]:
-        """Ends the stream, gives the shards their names and returns the tokens of each."""
+        """Ends the stream, renames the shards and returns the number of tokens of each."""
         if self._filled:
             self._end_run()
         self._end_shard()
@@ -83,14 +83,14 @@ class ShardWriter:
         return self.shards
 
     def abort(self) -> None:
-        """Removes all that was written, unless it was closed."""
+        """Removes all shards written, unless closed."""
         self._end_shard()
         for index in range(len(self.shards)):
             if files.exists(self._partial(index)):
                 files.remove(self._partial(index))
 
     def _room(self) -> int:
-        """Tokens that the current run can still take."""
+        """Number of tokens that fit into the current run."""
         left = self.shard_tokens - (self.shards[-1] if self._writer else 0)
         return min(self.run_tokens, left) - self._filled
 
@@ -118,16 +118,16 @@ class ShardWriter:
 def _checked(tokens, document_start) -> tuple[np.ndarray, np.ndarray]:
     tokens, starts = np.asarray(tokens), np.asarray(document_start, np.int64)
     if tokens.ndim != 1 or (tokens.size and tokens.dtype.kind not in "iu"):
-        raise ValueError(f"tokens must be one row of ids, got {tokens.dtype} of {tokens.shape}")
+        raise ValueError(f"tokens must be a vector of ids, got {tokens.dtype} of {tokens.shape}")
     check_within("tokens", tokens, 2**31)
     check_within("document_start", starts, len(tokens))
     if (np.diff(starts) <= 0).any():
-        raise ValueError(f"document_start must rise, got {starts.tolist()}")
+        raise ValueError(f"document_start must be ascending, got {starts.tolist()}")
     return tokens, starts
 
 
 def check_within(name: str, values: np.ndarray, limit: int) -> None:
-    """Refuses a value that is negative, or not below `limit`."""
+    """Raises if a value is negative or not below `limit`."""
     if values.size and (values.min() < 0 or values.max() >= limit):
         wrong = values.min() if values.min() < 0 else values.max()
         raise ValueError(f"{name} must lie in 0..{limit - 1}, got {wrong}")

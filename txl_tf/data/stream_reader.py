@@ -1,4 +1,4 @@
-"""Reads a split's stream on from any token."""
+"""Sequential reading of a split's stream from any token."""
 
 import bisect
 import itertools
@@ -24,11 +24,11 @@ class Run(NamedTuple):
 
 
 class StreamReader:
-    """The stream of one split, in the order of its shards.
+    """The token stream of one split, in the order of its shards.
 
     Raises:
-      ValueError: a shard is missing; or, while reading, is not what the metadata say, or the folder
-        was prepared anew. The message names the file or the folder.
+      ValueError: a shard is missing; or, while reading, does not fit the metadata, or the folder
+        was replaced. The message names the file or the folder.
     """
 
     def __init__(self, data_dir: str, split: str, data: metadata.Metadata):
@@ -36,11 +36,11 @@ class StreamReader:
         self._split = data.split(split)
         self._vocab_size = data.vocab_size
         names = self._split.files(split)
-        lacking = sorted(set(names) - set(files.names(folder)))
-        if lacking:
+        missing = sorted(set(names) - set(files.names(folder)))
+        if missing:
             raise ValueError(
-                f"data_dir must hold the {len(names)} shards of {split!r}, lacks "
-                f"{len(lacking)}: {folder}/{lacking[0]}"
+                f"data_dir must hold the {len(names)} shards of {split!r}, got "
+                f"{len(missing)} missing: {folder}/{missing[0]}"
             )
         self._folder = folder
         self._described = files.read_bytes(f"{folder}/{metadata.FILE_NAME}")
@@ -48,7 +48,7 @@ class StreamReader:
         self._shard_starts = [0, *itertools.accumulate(self._split.shards)]
 
     def runs(self, position: int) -> Iterator[Run]:
-        """Yields the stream from a token on, run by run; skips into one shard to find it."""
+        """Yields the stream from a token on, run by run; reads at most one shard partially."""
         first = bisect.bisect_right(self._shard_starts, position) - 1
         for shard in range(first, len(self._paths)):
             yield from self._shard_runs(shard, max(position - self._shard_starts[shard], 0))
@@ -65,18 +65,16 @@ class StreamReader:
             run = self._parse(path, example) if example is not None else None
             if run is None or len(run.tokens) != length:
                 raise ValueError(
-                    f"{path} must hold {tokens} tokens in runs of {run_tokens}, as "
-                    f"{metadata.FILE_NAME} says, got another number"
+                    f"{path} must hold {tokens} tokens in runs of {run_tokens}, as in "
+                    f"{metadata.FILE_NAME}, got another number"
                 )
             yield Run(run.tokens[skipped:], run.document_start[skipped:])
             skipped = 0
 
     def _check_unchanged(self) -> None:
-        """Refuses to read on from other text, of which shards have the same names."""
+        """Raises if the folder was replaced by other data with the same shard names."""
         if files.read_bytes(f"{self._folder}/{metadata.FILE_NAME}") != self._described:
-            raise ValueError(
-                f"{self._folder} must stay as it is while it is read, got other data in its place"
-            )
+            raise ValueError(f"{self._folder} must not change while it is read, got other data")
 
     def _parse(self, path: str, example: bytes) -> Run:
         try:
@@ -86,7 +84,7 @@ class StreamReader:
 
 
 class ReadAhead:
-    """Runs cut anew, to any lengths, the next run read in the background."""
+    """Re-cuts runs to any lengths, reading the next run in the background."""
 
     def __init__(self, runs: Iterator[Run], pool: futures.Executor):
         self._runs = runs
@@ -95,7 +93,7 @@ class ReadAhead:
         self._held = Run(np.empty(0, np.int32), np.empty(0, bool))
 
     def take(self, count: int) -> Run:
-        """The next `count` tokens and one more, with which the next call begins."""
+        """Returns the next `count` tokens and one more, with which the next call begins."""
         while len(self._held.tokens) <= count:
             run = self._next.result()
             self._next = self._pool.submit(next, self._runs)
@@ -106,10 +104,10 @@ class ReadAhead:
 
 
 def parse(example: bytes, vocab_size: int) -> Run:
-    """Reads an Example.
+    """Parses an Example.
 
     Raises:
-      ValueError: it is none of ours, or an id is not below `vocab_size`.
+      ValueError: it is malformed, or an id is not below `vocab_size`.
     """
     try:
         feature = tf.train.Example.FromString(example).features.feature

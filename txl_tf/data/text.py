@@ -1,14 +1,14 @@
-"""Text files to pieces: found, opened, decompressed, cut where no word breaks, decoded.
+"""Text files to pieces: found, opened, decompressed, cut between words, decoded.
 
-A file is plain or compressed, which its first bytes tell; those that are no text are refused.
+A file is plain or compressed, by its first bytes; known binary types are an error.
 
-A file is cut into pieces of at most a mebibyte, which may be worked on apart from each other: after
-the last line end in the last 64 KiB, else after the last white space of ASCII there, else after
-other white space, else between two characters. So no word breaks, whichever white space is between
-words. Cuts depend on the text alone, so the number of workers never shows.
+A file is cut into pieces of at most a mebibyte, which can be processed independently: after the
+last line end in the last 64 KiB, else after the last ASCII white space there, else after other
+white space, else between two characters. So no word is cut, whichever white space separates words.
+Cuts depend on the text alone, so the number of workers does not matter.
 
-A line ends at "\\n" only. All else that Unicode calls white space, a lone carriage return included,
-separates words and ends no line.
+A line ends at "\\n" only. Other Unicode white space, a lone carriage return included, separates
+words but does not end a line.
 """
 
 import hashlib
@@ -23,31 +23,31 @@ from txl_tf.data import compression, file_types, files
 
 PIECE_BYTES = 1 << 20
 SEARCH_BYTES = 1 << 16
-LONGEST_WHOLE = 1 << 26  # of a text that is read as a whole, not in pieces
+LONGEST_WHOLE = 1 << 26  # bytes of a text read as a whole, not in pieces
 WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001))))  # where str.split splits
 WHITE_SPACES = {"unicode": WHITE_SPACE, "ascii": "\t\n\v\f\r "}  # "ascii": where bytes.split splits
 INVALID_UTF8 = ("error", "replace")
 _SPACES = [[c.encode("utf-8") for c in WHITE_SPACES[name]] for name in ("ascii", "unicode")]
-_HEAD_BYTES = 1 << 10  # of a file, which tell its type
-_LOOK_BYTES = 1 << 16  # of a text, among which NULs are counted
-_READ = "plain or compressed by " + ", ".join(c.name for c in compression.COMPRESSIONS)
+_HEAD_BYTES = 1 << 10  # of a file, that identify its type
+_LOOK_BYTES = 1 << 16  # of a text, in which NULs are counted
+_READ = "plain or compressed with " + ", ".join(c.name for c in compression.COMPRESSIONS)
 _BYTE_ORDER_MARK = "\ufeff"
 
 
 class InvalidUtf8Error(ValueError):
-    """Bytes that are not UTF-8. A program that can replace them says so besides."""
+    """Raised for bytes that are not UTF-8; programs that can replace them add how."""
 
 
 class Piece(NamedTuple):
-    """A stretch of a text file.
+    """A part of a text file.
 
     Attributes:
-      data: UTF-8 bytes, or any bytes where the tokenizer does not mind.
+      data: UTF-8 bytes, or any bytes for a tokenizer of bytes.
       name: of the file, for messages.
       offset: of the first byte in the (decompressed) file.
       starts_line: whether a line begins here.
-      after_blank: whether that line stands after a blank one.
-      complete: whether the file ends here, and so a last line without a line end.
+      after_blank: whether that line follows a blank one.
+      complete: whether the file ends here; its last line may lack a line end.
     """
 
     data: bytes
@@ -59,11 +59,11 @@ class Piece(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A text that can be opened, perhaps several times.
+    """A text that can be opened repeatedly.
 
     Attributes:
-      name: a path as messages and JSON show it, or what stands for one.
-      size: stored bytes.
+      name: a path, as in messages and JSON, or another name.
+      size: in bytes, as stored.
       open: opens the stored bytes.
     """
 
@@ -73,16 +73,16 @@ class Source(NamedTuple):
 
     @classmethod
     def from_path(cls, path: str) -> "Source":
-        """A file of text; one look at it, before the work, tells what is wrong or odd about it.
+        """Returns a text file as a source; a first look at it detects errors and oddities.
 
         Raises:
-          ValueError: it is not there, or is another type of file; names it.
+          ValueError: the file does not exist, or is of another type; names it.
         """
         files.check_no_folder(path)
         if not files.exists(path):
             raise ValueError(f"{path} must be a file, got no such file")
         source = cls(files.shown(path), files.size(path), lambda: files.open_bytes(path))
-        if files.is_remote(path) or os.path.isfile(path):  # a pipe can be read but once
+        if files.is_remote(path) or os.path.isfile(path):  # a pipe can be read only once
             with Reader(source) as reader:
                 oddity = file_types.oddity(reader.text(_LOOK_BYTES))
             if oddity is not None:
@@ -91,17 +91,16 @@ class Source(NamedTuple):
 
     @classmethod
     def from_text(cls, name: str, content: str) -> "Source":
-        """Text in memory."""
+        """Returns a text in memory as a source."""
         data = content.encode("utf-8")
         return cls(name, len(data), lambda: io.BytesIO(data))
 
 
 def find(patterns: Sequence[str]) -> list[Source]:
-    """The files of paths and globs, in the given order; those of a glob sorted.
+    """Returns the files of paths and globs, in the given order; those of a glob sorted.
 
     Raises:
-      ValueError: a path does not exist, or can be read but once; a glob matches nothing; a file
-        comes twice.
+      ValueError: a path does not exist, or is a pipe; a glob matches nothing; a file is repeated.
     """
     paths: list[str] = []
     for pattern in patterns:
@@ -116,21 +115,21 @@ def find(patterns: Sequence[str]) -> list[Source]:
     for path in paths:
         real = path if files.is_remote(path) else os.path.realpath(path)
         if real in seen:
-            raise ValueError(f"{path} must be given once for a split, got it twice")
+            raise ValueError(f"{path} must be given once per split, got it twice")
         seen.add(real)
         if files.exists(path) and not (files.is_remote(path) or os.path.isfile(path)):
             raise ValueError(
-                f"{path} must be a file, which can be read more than once, got a pipe or a device; "
+                f"{path} must be a regular file, which can be read twice, got a pipe or a device; "
                 "write its text into a file first"
             )
     return [Source.from_path(path) for path in paths]
 
 
 class _Stored:
-    """The stored bytes of a source, summed up as they are read.
+    """The stored bytes of a source, hashed and counted as they are read.
 
     Attributes:
-      head: the first bytes, which are still to be read.
+      head: the first bytes, not read yet.
     """
 
     def __init__(self, file: IO[bytes]):
@@ -148,17 +147,17 @@ class _Stored:
 
 
 class Reader:
-    """Reads the text of a source, decompressed where it is compressed.
+    """Reads the text of a source, decompressed if necessary.
 
     Raises:
-      ValueError: the first bytes are those of another type of file; names it.
+      ValueError: the first bytes are of another file type; names it.
     """
 
     def __init__(self, source: Source):
         self.name = source.name
         self._stored = _Stored(source.open())
         self._text: compression.Readable = self._stored
-        self._head = b""  # of the text, still to be read
+        self._head = b""  # of the text, not read yet
         self._packed = compression.detect(self._stored.head)
         try:
             self._open()
@@ -171,12 +170,13 @@ class Reader:
         if self._packed is not None:
             self._text, within = self._packed.open(self._stored), f" within {self._packed.name}"
             head = self._head = self.text(_HEAD_BYTES)
-        found = file_types.detect(head)
+        other_type = file_types.detect(head)
         if self._packed is not None and (again := compression.detect(head)):
-            found = file_types.FileType(again.name, file_types.UNPACK)
-        if found is not None:
+            other_type = file_types.FileType(again.name, file_types.UNPACK)
+        if other_type is not None:
             raise ValueError(
-                f"{self.name} must be UTF-8 text, {_READ}, got {found.name}{within}; {found.advice}"
+                f"{self.name} must be UTF-8 text, {_READ}, "
+                f"got {other_type.name}{within}; {other_type.advice}"
             )
 
     def __enter__(self) -> "Reader":
@@ -187,16 +187,16 @@ class Reader:
 
     @property
     def consumed(self) -> int:
-        """Stored bytes read so far."""
+        """Number of stored bytes read so far."""
         return self._stored.consumed
 
     @property
     def sha256(self) -> str:
-        """Of the stored bytes read so far."""
+        """SHA-256 of the stored bytes read so far."""
         return self._stored.sha256.hexdigest()
 
     def text(self, size: int) -> bytes:
-        """Exactly `size` bytes of text, fewer only at the end."""
+        """Returns exactly `size` bytes of text, fewer only at the end."""
         parts, self._head = [self._head[:size]], self._head[size:]
         size -= len(parts[0])
         while size > 0 and (part := self._read_text(size)):
@@ -205,10 +205,10 @@ class Reader:
         return b"".join(parts)
 
     def whole(self) -> bytes:
-        """All of the text, for who has no use for a part of it.
+        """Returns the whole text.
 
         Raises:
-          ValueError: it is longer than `LONGEST_WHOLE`; no more than that is in memory.
+          ValueError: it is longer than `LONGEST_WHOLE`, the maximum held in memory.
         """
         data = self.text(LONGEST_WHOLE + 1)
         check_whole(self.name, len(data))
@@ -224,10 +224,10 @@ class Reader:
             ) from error
 
     def pieces(self, size: int = PIECE_BYTES) -> Iterator[Piece]:
-        """Cuts the text, one piece in memory at a time; the last, perhaps empty, is complete.
+        """Yields the text in pieces, one in memory at a time; the last, maybe empty, is complete.
 
         Args:
-          size: most bytes of a piece; at least 4, so that a character fits in.
+          size: maximum bytes of a piece; at least 4, so that a character fits.
         """
         rest, offset, starts_line, after_blank, complete = b"", 0, True, False, False
         while not complete:
@@ -241,19 +241,19 @@ class Reader:
 
 
 def check_whole(name: str, num_bytes: int) -> None:
-    """Refuses a text that is too long to be in memory as a whole."""
+    """Raises if a text is too long to be held in memory as a whole."""
     if num_bytes > LONGEST_WHOLE:
         raise ValueError(f"{name} must be a text of at most {LONGEST_WHOLE} bytes, got more")
 
 
 def sha256(source: Source) -> str:
-    """Of the stored bytes of a source, as `sha256sum` prints it."""
+    """Returns the SHA-256 of the stored bytes of a source, as `sha256sum` prints it."""
     with source.open() as stored:
         return files.digest(stored)
 
 
 def _cut(data: bytes) -> int:
-    """Where to end a piece; see the top of this file."""
+    """Returns the end of a piece; see the module docstring."""
     window = data[-SEARCH_BYTES:]
     start = len(data) - len(window)
     if b"\n" in window:
@@ -266,7 +266,7 @@ def _cut(data: bytes) -> int:
 
 
 def _state_after(piece: Piece) -> tuple[bool, bool]:
-    """Whether a line begins after a piece, and whether it stands after a blank line."""
+    """Returns (whether a line begins after a piece, whether that follows a blank line)."""
     if not piece.data.endswith(b"\n"):
         return (False, False) if piece.data else (piece.starts_line, piece.after_blank)
     before, line_end, last = piece.data[:-1].rpartition(b"\n")
@@ -274,16 +274,16 @@ def _state_after(piece: Piece) -> tuple[bool, bool]:
 
 
 def is_blank(line: bytes) -> bool:
-    """Whether a line holds nothing but white space."""
+    """Whether a line is only white space."""
     return not line.strip() or not line.decode("utf-8", "replace").strip()
 
 
 def decode(piece: Piece, invalid_utf8: str = "error") -> str:
-    """The characters of a piece, without a byte-order mark at the start of the file.
+    """Returns the characters of a piece, without a byte-order mark at the start of the file.
 
     Raises:
       InvalidUtf8Error: the bytes are not UTF-8, and not to be replaced by U+FFFD; names file and
-        byte.
+        byte offset.
     """
     try:
         text = piece.data.decode("utf-8", "strict" if invalid_utf8 == "error" else invalid_utf8)
@@ -296,11 +296,11 @@ def decode(piece: Piece, invalid_utf8: str = "error") -> str:
 
 
 def utf8_size(content: str) -> int:
-    """Bytes of text in UTF-8."""
+    """Returns the size of a text in UTF-8 bytes."""
     return len(content) if content.isascii() else len(content.encode("utf-8", "surrogatepass"))
 
 
 def size(piece: Piece) -> int:
-    """Bytes of what `decode` returns, before any replacement."""
+    """Returns the bytes that `decode` decodes, before any replacement."""
     mark = _BYTE_ORDER_MARK.encode("utf-8")
     return len(piece.data) - len(mark) * (piece.offset == 0 and piece.data.startswith(mark))

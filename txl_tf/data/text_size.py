@@ -1,21 +1,21 @@
-"""The amount of text that tokens stand for: what turns nats into bits per byte."""
+"""Text size of tokens: what converts nats per token into bits per byte."""
 
 from typing import NamedTuple
 
-MOST_UNKNOWN = 0.01  # share of unknown tokens above which a warning is due
+MOST_UNKNOWN = 0.01  # share of unknown tokens above which there is a warning
 
 
 class TextSize(NamedTuple):
-    """The size of a text, in tokens and as the text that they give back.
+    """Size of a text, in tokens and as the text that they decode to.
 
-    Text is counted as its tokenizer normalises it (lower case, dropped line ends, single spaces
-    between words, a last line that is ended): what normalisation takes away costs no token.
+    Text is counted as normalised by its tokenizer (lower case, dropped line ends, single spaces
+    between words, a final line end): text removed by normalisation costs no tokens.
 
     Attributes:
       tokens: number of tokens.
-      bytes: bytes of the text in UTF-8; 0 where they are not known.
-      characters: its Unicode code points; 0 where they are not known.
-      unknown: tokens in place of a symbol outside the vocabulary, whose text they do not give back.
+      bytes: bytes of the text in UTF-8; 0 if unknown.
+      characters: its Unicode code points; 0 if unknown.
+      unknown: number of tokens for symbols outside the vocabulary, whose text is lost.
     """
 
     tokens: int = 0
@@ -24,7 +24,7 @@ class TextSize(NamedTuple):
     unknown: int = 0
 
     def plus(self, other: "TextSize") -> "TextSize":
-        """The size of both texts together."""
+        """Returns the size of both texts together."""
         return TextSize(*(a + b for a, b in zip(self, other, strict=True)))
 
     @property
@@ -38,6 +38,6 @@ class TextSize(NamedTuple):
             return []
         return [
             f"{name}: {self.unknown} of {self.tokens} tokens "
-            f"({self.unknown / self.tokens:.1%}) stand for symbols outside the vocabulary, so that "
-            "a loss leaves out what these cost; a larger vocabulary or another tokenizer has fewer"
+            f"({self.unknown / self.tokens:.1%}) are symbols outside the vocabulary, whose cost "
+            "the loss leaves out; use a larger vocabulary or another tokenizer"
         ]

@@ -1,7 +1,7 @@
-"""TFRecord files of `tf.train.Example`, without TensorFlow, which takes seconds to import.
+"""TFRecord files of `tf.train.Example` without TensorFlow, which takes seconds to import.
 
-A file is records, one after another: length (8 bytes), masked CRC-32C of the length (4), data,
-masked CRC-32C of the data (4); all little-endian. TensorFlow reads them, and checks both sums.
+A file is a sequence of records: length (8 bytes), masked CRC-32C of the length (4), data,
+masked CRC-32C of the data (4); all little-endian. TensorFlow checks both sums.
 """
 
 import functools
@@ -13,10 +13,10 @@ import numpy as np
 
 from txl_tf.data import files
 
-_POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
-_BLOCK = 512  # bytes that are summed at once: one table of 512 kB
-_FEW = 16  # bytes that are summed one by one
-_ROWS = np.arange(_BLOCK) * 256  # where each place's row begins in that table
+_POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
+_BLOCK = 512  # bytes summed at once: one table of 512 kB
+_FEW = 16  # bytes up to which they are summed one by one
+_ROWS = np.arange(_BLOCK) * 256  # start of each position's row in that table
 
 
 class RecordWriter:
@@ -37,15 +37,15 @@ class RecordWriter:
         self._file.write(length + _masked_sum(length) + record + _masked_sum(record))
 
     def close(self) -> None:
-        """Ends the file."""
+        """Closes the file."""
         self._file.close()
 
 
 def records(path: str, first: int = 0) -> Iterator[bytes]:
-    """Yields the records of a file from number `first` on; those before are not checked.
+    """Yields the records of a file from number `first` on; earlier data is not checked.
 
     Raises:
-      ValueError: the file is cut off or damaged; the message names it.
+      ValueError: the file is truncated or damaged; the message names it.
     """
     with files.open_bytes(path) as file:
         for number in itertools.count():
@@ -59,15 +59,17 @@ def records(path: str, first: int = 0) -> Iterator[bytes]:
                 continue
             record = file.read(size)
             if not intact or file.read(4) != _masked_sum(record):
-                raise ValueError(f"{path} must be a whole TFRecord file, fails in record {number}")
+                raise ValueError(
+                    f"{path} must be a whole TFRecord file, got damage in record {number}"
+                )
             yield record
 
 
 def example(features: Mapping[str, np.ndarray]) -> bytes:
-    """A serialized `tf.train.Example` of lists of non-negative whole numbers.
+    """Returns a serialized `tf.train.Example` of lists of non-negative integers.
 
-    Protocol buffers take in Python's numbers one by one, 10 million a second; NumPy packs them.
-    The numbers 1 and 3 are the fields' in `Example`, `Features`, `Feature` and `Int64List`.
+    Protocol buffers take Python integers one by one, 10 million per second; NumPy packs them
+    faster. 1 and 3 are the field numbers in `Example`, `Features`, `Feature` and `Int64List`.
     """
     entries = []
     for name, values in sorted(features.items()):
@@ -77,7 +79,7 @@ def example(features: Mapping[str, np.ndarray]) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of a protocol buffer that has a length: strings, messages, packed lists."""
+    """Returns a length-delimited protocol buffer field: a string, message or packed list."""
     key, length = bytes([number << 3 | 2]), len(content)
     while length > 127:
         key, length = key + bytes([length & 127 | 128]), length >> 7
@@ -85,9 +87,9 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def varints(values: np.ndarray) -> bytes:
-    """Non-negative whole numbers as base-128 varints: 7 bits a byte, lowest first.
+    """Returns non-negative integers as base-128 varints: 7 bits per byte, lowest first.
 
-    All bytes of a number but its last have the top bit set: 300 is 0b10101100 0b00000010.
+    All bytes of a number except the last have the top bit set: 300 is 0b10101100 0b00000010.
     """
     largest = int(values.max(initial=0))
     if largest < 128:
@@ -106,19 +108,19 @@ def varints(values: np.ndarray) -> bytes:
 
 
 def _masked_sum(data: bytes) -> bytes:
-    """TFRecord's checksum: a rotated CRC plus a constant, as the data may hold CRCs themselves."""
+    """Returns TFRecord's checksum: a rotated CRC plus a constant, as the data may hold CRCs."""
     crc = crc32c(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C, by blocks.
+    """Returns the CRC-32C of the data, computed by blocks.
 
-    The register is linear in the bytes. So the sum of a block is the exclusive or of what each of
-    its bytes leaves at its place, which a table tells; and zeros in front of all change nothing.
-    Its start value, all ones, is as good as inverting the first four bytes.
+    The register is linear in the bytes: the sum of a block is the exclusive or of the tabulated
+    contributions of its bytes, and leading zeros change nothing. The initial value, all ones,
+    equals inverting the first four bytes.
     """
-    places, beyond, step = _tables()
+    positions, carry, step = _tables()
     if len(data) <= _FEW:
         crc = 0xFFFFFFFF
         for byte in data:
@@ -127,28 +129,28 @@ def crc32c(data: bytes) -> int:
     padded = np.zeros(-(-len(data) // _BLOCK) * _BLOCK, np.uint8)
     padded[-len(data) :] = np.frombuffer(data, np.uint8)
     padded[len(padded) - len(data) :][:4] ^= 255
-    blocks = places.ravel().take(padded.reshape(-1, _BLOCK) + _ROWS)  # [n, _BLOCK]
+    blocks = positions.ravel().take(padded.reshape(-1, _BLOCK) + _ROWS)  # [n, _BLOCK]
     crc = 0
     for block in np.bitwise_xor.reduce(blocks, axis=1).tolist():
         low, second, third, high = crc & 255, crc >> 8 & 255, crc >> 16 & 255, crc >> 24
-        crc = beyond[0][low] ^ beyond[1][second] ^ beyond[2][third] ^ beyond[3][high] ^ block
+        crc = carry[0][low] ^ carry[1][second] ^ carry[2][third] ^ carry[3][high] ^ block
     return crc ^ 0xFFFFFFFF
 
 
 @functools.cache
 def _tables() -> tuple[np.ndarray, list[list[int]], list[int]]:
-    """What a byte at each place of a block leaves in the register at the block's end.
+    """Returns the contribution of a byte at each position of a block to the register at its end.
 
-    Also what each of the register's four bytes leaves there from before the block (they act as the
-    block's first four bytes would), and what a single byte leaves after itself.
+    Also those of the register's four bytes from before the block (equal to those of the block's
+    first four bytes), and of a single byte to the register right after it.
 
     Shapes: [_BLOCK, 256] uint32; 4 lists of 256; 256.
     """
     step: np.ndarray = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         step = step >> 1 ^ _POLYNOMIAL * (step & 1)
-    places = np.empty([_BLOCK, 256], np.uint32)
-    places[-1] = step
+    positions = np.empty([_BLOCK, 256], np.uint32)
+    positions[-1] = step
     for i in range(_BLOCK - 1, 0, -1):
-        places[i - 1] = step[places[i] & 255] ^ places[i] >> 8
-    return places, places[:4].tolist(), step.tolist()
+        positions[i - 1] = step[positions[i] & 255] ^ positions[i] >> 8
+    return positions, positions[:4].tolist(), step.tolist()

@@ -1,7 +1,7 @@
-r"""Symbols and their ids: counted, saved as plain text, read back.
+r"""Vocabulary: symbols and their ids, counted, saved as plain text and loaded.
 
-`vocab.txt` has one symbol a line and its id is the number of lines before it. Five characters are
-written as escapes, so that a symbol may hold any character and no line is blank:
+`vocab.txt` has one symbol per line; its id is the line index from 0. Five characters are escaped,
+so that a symbol may contain any character and no line is blank:
 
     newline \n    carriage return \r    tab \t    space \s    backslash \\
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from txl_tf.data import fast_word_split, files
 
-UNKNOWN = ("<unk>", "<UNK>")  # the first that a vocabulary holds stands for what it lacks
+UNKNOWN = ("<unk>", "<UNK>")  # the first in a vocabulary is its unknown symbol
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", " ": "\\s"}
 _ESCAPE_TABLE = str.maketrans(_ESCAPES)
 _UNESCAPES = {escape[1]: symbol for symbol, escape in _ESCAPES.items()}
@@ -24,7 +24,7 @@ class Vocabulary:
 
     Attributes:
       symbols: by id.
-      ids: of each symbol.
+      ids: id of each symbol.
       unknown_id: the id of "<unk>", else of "<UNK>", else None.
     """
 
@@ -55,14 +55,14 @@ class Vocabulary:
         max_size: int | None = None,
         unknown: bool = False,
     ) -> "Vocabulary":
-        """Orders counted symbols as the original code does: by falling count.
+        """Builds a vocabulary in the original code's order: by descending count.
 
         Args:
-          counts: of each symbol, in the order of first sight, which decides between equal counts.
-          specials: symbols that come first, whatever their count.
-          min_count: symbols seen less often are left out.
-          max_size: most symbols, specials and "<unk>" included; None is no limit.
-          unknown: whether "<unk>" comes last if the text does not hold it (or "<UNK>").
+          counts: of each symbol, in order of first occurrence, which breaks ties.
+          specials: symbols that come first, regardless of count.
+          min_count: rarer symbols are left out.
+          max_size: maximum number of symbols, specials and "<unk>" included; None is unlimited.
+          unknown: whether to append "<unk>" if the text contains neither it nor "<UNK>".
         """
         first = set(specials)
         seen = [s for s, count in counts.items() if count >= min_count and s not in first]
@@ -76,12 +76,12 @@ class Vocabulary:
         return cls(symbols)
 
     def extended(self, *names: str) -> "Vocabulary":
-        """This vocabulary with the names that it lacks at its end."""
+        """Returns this vocabulary with missing names appended."""
         return Vocabulary([*self.symbols, *(name for name in names if name not in self.ids)])
 
     def to_text(self) -> str:
-        """The contents of `vocab.txt`."""
-        plain = str.isalnum  # most words, for which this is faster than to translate nothing
+        """Returns the contents of `vocab.txt`."""
+        plain = str.isalnum  # fast path: most words need no escapes
         lines = [s if plain(s) else s.translate(_ESCAPE_TABLE) for s in self.symbols]
         return "\n".join([*lines, ""])
 
@@ -91,10 +91,10 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str) -> "Vocabulary":
-        """Reads what `save` wrote.
+        """Loads the file of `save`.
 
         Raises:
-          ValueError: a line is blank, repeated or no symbol; names the file and the line.
+          ValueError: a line is blank, repeated or malformed; names the file and the line.
         """
         lines = [line.removesuffix("\r") for line in _lines(files.read_text(path))]
         symbols = [unescaped(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
@@ -104,16 +104,16 @@ class Vocabulary:
     def from_list(
         cls, path: str, *, skip_repeats: bool = False, white_space: str = "unicode"
     ) -> "Vocabulary":
-        """Reads a list of words from elsewhere.
+        """Loads a list of words from elsewhere.
 
-        The first field of each line is a word, taken as it stands; after white space may follow a
-        count, or anything else, which is not read. So is the original code's `1b_word_vocab.txt`.
+        The first field of each line is a word, verbatim; a count, or anything else, may follow
+        after white space and is ignored. The original code's `1b_word_vocab.txt` is such a list.
 
         Args:
           path: a UTF-8 file; a byte-order mark at its start is dropped.
-          skip_repeats: whether a repeated word is passed over, as the original code does it. Ids
-            are then no longer line numbers.
-          white_space: what may follow a word, a name in `text.WHITE_SPACES`.
+          skip_repeats: whether to skip repeated words, as the original code does. Ids are then no
+            longer line numbers.
+          white_space: the separator, a name in `text.WHITE_SPACES`.
 
         Raises:
           ValueError: a line is blank or repeated; names the file and the line.
@@ -129,9 +129,9 @@ def _lines(content: str) -> list[str]:
 
 
 def _distinct(symbols: Sequence[str], path: str, skip_repeats: bool = False) -> Iterable[str]:
-    """Refuses a vocabulary file that has no symbols, a blank line or a repeated symbol."""
+    """Returns the distinct symbols; raises for an empty file, a blank line or a repeated symbol."""
     if not symbols:
-        raise ValueError(f"{path} must hold a symbol a line, got an empty file")
+        raise ValueError(f"{path} must hold a symbol per line, got an empty file")
     first: dict[str, int] = {}
     for number, symbol in enumerate(symbols, 1):
         if not symbol:
@@ -144,13 +144,13 @@ def _distinct(symbols: Sequence[str], path: str, skip_repeats: bool = False) -> 
     return first
 
 
-def unescaped(line: str, place: str) -> str:
-    """Turns escapes into what they stand for; `place` is for the message of a wrong one."""
+def unescaped(line: str, position: str) -> str:
+    """Replaces escapes by their characters; errors name `position`."""
 
     def symbol(escape: re.Match[str]) -> str:
         if escape[1] not in _UNESCAPES:
             choices = " ".join(_ESCAPES.values())
-            raise ValueError(f"{place} must escape with one of {choices}, got {escape[0]!r}")
+            raise ValueError(f"{position} must escape with one of {choices}, got {escape[0]!r}")
         return _UNESCAPES[escape[1]]
 
     return re.sub(r"\\(.?)", symbol, line)

@@ -1,1 +1,1 @@
-"""Trained models for servers and devices."""
+"""Export of trained models to servers and devices."""

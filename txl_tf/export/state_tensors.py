@@ -1,4 +1,4 @@
-"""The state of a model as flat named tensors, batch first: how it crosses an export's border."""
+"""State of a model as flat named tensors, batch first, for export signatures."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,16 @@ LENGTH = "mem_length"
 
 
 class Wire(abc.ABC):
-    """One tensor [B, L, ...] for each thing that layers remember, and mem_length [B].
+    """Base class: one tensor [B, L, ...] for each kind of layer state, and mem_length [B].
 
     Args:
       model: a TransformerXL.
-      dtype: of the floats on the wire; float16 halves them, at the price of its rounding.
-      batch_size: B where it is fixed; None is any.
+      dtype: of the float tensors; float16 halves their size and rounds.
+      batch_size: B if static, or None.
 
     Attributes:
       mem_len: M.
-      specs: name -> TensorSpec, in order.
+      specs: TensorSpec of each tensor by name, in order.
     """
 
     def __init__(self, model, dtype: str = "float32", batch_size: int | None = None):
@@ -39,27 +39,27 @@ class Wire(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def _shapes(config) -> dict[str, list[int]]:
-        """Name -> shape of one row."""
+        """Returns the shape of one row of each tensor, by name."""
 
     @staticmethod
     @abc.abstractmethod
     def _layers(state) -> Sequence[Any]:
-        """What the layers remember, in the order of `_shapes`: each L tensors."""
+        """Returns the layer states in the order of `_shapes`, L tensors each."""
 
     @staticmethod
     @abc.abstractmethod
     def _state(layers: Sequence[Any], length) -> Any:
-        """The state of what `_layers` gives."""
+        """Returns the state of such layer states; inverse of `_layers`."""
 
     def pack(self, state) -> dict[str, Any]:
-        """The tensors of a state."""
+        """Returns the tensors of a state."""
         packed = {LENGTH: state.length}
         for name, layers in zip(self.specs, self._layers(state), strict=False):
             packed[name] = tf.cast(tf.stack(layers, axis=1), self.specs[name].dtype)
         return packed
 
     def unpack(self, tensors: Mapping[str, Any]) -> Any:
-        """The state of tensors; see `pack`."""
+        """Returns the state of tensors; inverse of `pack`."""
         layers = [
             tuple(tf.unstack(tf.cast(tensors[name], self._inside), axis=1))
             for name in self.specs
@@ -69,7 +69,7 @@ class Wire(abc.ABC):
 
 
 class KeyValueWire(Wire):
-    """A `KeyValues` as keys and values, [B, L, H, M, K] each."""
+    """Tensors of `KeyValues`: keys and values, [B, L, H, M, K] each."""
 
     @staticmethod
     def _shapes(config) -> dict[str, list[int]]:
@@ -87,7 +87,7 @@ class KeyValueWire(Wire):
 
 
 class HiddenWire(Wire):
-    """A `Memory` as mems, [B, L, M, D]."""
+    """Tensors of `Memory`: mems, [B, L, M, D]."""
 
     @staticmethod
     def _shapes(config) -> dict[str, list[int]]:
@@ -104,7 +104,7 @@ class HiddenWire(Wire):
 
 
 def function(call, **specs: tf.TensorSpec):
-    """`call`, whose arguments are tensors by name, traced for these."""
+    """Returns the concrete function of `call` for these tensor specs, passed by name."""
     return tf.function(lambda **tensors: call(**tensors), autograph=False).get_concrete_function(
         **specs
     )

@@ -17,10 +17,10 @@ class SamplesTest(absltest.TestCase):
         folder = helpers.temp_dir(self)
         (folder / "a.gz").write_bytes(gzip.compress(b"ab" * 50))
         sources = [text.Source.from_path(str(folder / "a.gz")), text.Source.from_text("b", "c?")]
-        found = calibration.of_text(runtime_test.tokenizer(), sources, 1000)
+        found = calibration.from_text(runtime_test.tokenizer(), sources, 1000)
         np.testing.assert_array_equal(found.ids, [0, 1] * 50 + [2, 10])
         self.assertEqual(found.size, TextSize(tokens=102, bytes=102, characters=102, unknown=1))
-        found = calibration.of_text(runtime_test.tokenizer(), sources, 7)
+        found = calibration.from_text(runtime_test.tokenizer(), sources, 7)
         np.testing.assert_array_equal(found.ids, [0, 1, 0, 1, 0, 1, 0])
         np.testing.assert_array_equal(found.part(2, 4).ids, [0, 1])
 
@@ -28,12 +28,12 @@ class SamplesTest(absltest.TestCase):
         folder = str(helpers.write_data(helpers.temp_dir(self) / "data", train=600, valid=60))
         tokenizer = tokenizers.load(folder)
         for split, most, count in (("valid", 9, 9), ("valid", 1000, 60), ("train", 300, 300)):
-            found = calibration.of_split(folder, split, tokenizer, most)
+            found = calibration.from_split(folder, split, tokenizer, most)
             size = {"train": 600, "valid": 60}[split]
             np.testing.assert_array_equal(found.ids, helpers.draw_ids(size)[:count])
             self.assertEqual((found.size.tokens, found.size.characters), (size, size))
         with self.assertRaisesRegex(ValueError, "vocab_size must be the data's 11, got 256"):
-            calibration.of_split(folder, "valid", tokenizers.ByteTokenizer(), 9)
+            calibration.from_split(folder, "valid", tokenizers.ByteTokenizer(), 9)
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ class EdgeTest(parameterized.TestCase):
         ids = np.ones([1, 2], np.int32)
         message = (
             r"keys must have shape \[1, 2, 2, 8, 4\] and dtype float32, got "
-            r"\[1, 2, 2, 5, 4\] and float32; a state belongs to its model"
+            r"\[1, 2, 2, 5, 4\] and float32; a state fits its own model only"
         )
         with self.assertRaisesRegex(ValueError, message):
             self.edge.step(ids, other)
@@ -238,7 +238,7 @@ class EdgeTest(parameterized.TestCase):
         path = self.copy()
         data = path.read_bytes()
         path.write_bytes(data[:-100])
-        message = f"{path} must have {len(data)} bytes, .*model.json says, got {len(data) - 100}"
+        message = f"{path} must have {len(data)} bytes, as in .*model.json, got {len(data) - 100}"
         with self.assertRaisesRegex(ValueError, message):
             runtime.EdgeModel(str(path))
 
@@ -259,7 +259,7 @@ class EdgeTest(parameterized.TestCase):
         about = pathlib.Path(runtime.assets_of(str(path))) / "model.json"
         told = json.loads(about.read_text())
         about.write_text(json.dumps(told | {"format": 2}))
-        with self.assertRaisesRegex(ValueError, "format must be 1, got 2; export the model anew"):
+        with self.assertRaisesRegex(ValueError, "format must be 1, got 2; export the model again"):
             runtime.EdgeModel(str(path))
         about.write_text("{}")
         with self.assertRaisesRegex(

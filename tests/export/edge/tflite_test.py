@@ -246,7 +246,7 @@ class ExportTest(parameterized.TestCase):
     def test_int8_needs_text_and_models_float32(self):
         model = TransformerXL(helpers.tiny_config())
         arguments = [runtime_test.tokenizer(), Config(model=model.config), self.path()]
-        with self.assertRaisesRegex(ValueError, "calibration must be given for int8"):
+        with self.assertRaisesRegex(ValueError, "calibration must have at least 2 tokens for int8"):
             tflite.export_tflite(model, *arguments, segment_len=4, quantize="int8")
         with self.assertRaisesRegex(ValueError, "tokenizer must have the model's 11 ids, got 256"):
             tflite.export_tflite(model, tokenizers.ByteTokenizer(), *arguments[1:], segment_len=4)
@@ -277,7 +277,7 @@ class ExportTest(parameterized.TestCase):
         corpus = text.Source.from_path(str(helpers.shared("data/tinyshakespeare.txt")))
         config = byte_config(num_layers=3)
         model, tokenizer = TransformerXL(config.model), tokenizers.ByteTokenizer()
-        found = calibration.of_text(tokenizer, [corpus], 1 << 30)
+        found = calibration.from_text(tokenizer, [corpus], 1 << 30)
         loss = quick_training.train(model, found.ids[:-20_000], steps=350)
         self.assertLess(loss, 2.1)
         limits = {"none": (1.0, 1e-6), "float16": (0.99, 1e-3)}

@@ -1,4 +1,4 @@
-"""The tokenizers, by name, and reading one back."""
+"""Tokenizers by name, and loading of saved ones."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ TOKENIZERS: dict[str, type[Tokenizer]] = {
     tokenizer.kind: tokenizer
     for tokenizer in (ByteTokenizer, CharTokenizer, WordTokenizer, SentencePieceTokenizer)
 }
-# All files that any of them saves.
+# All files that tokenizers save.
 FILES = (FILE_NAME, *dict.fromkeys(filter(None, (t.vocabulary_file for t in TOKENIZERS.values()))))
 
 
 def kind(name: str) -> type[Tokenizer]:
-    """The tokenizer class of this name."""
+    """Returns the tokenizer class of this name."""
     if name not in TOKENIZERS:
         raise ValueError(f"tokenizer must be one of {', '.join(TOKENIZERS)}, got {name!r}")
     return TOKENIZERS[name]
@@ -44,12 +44,12 @@ def kind(name: str) -> type[Tokenizer]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Description:
-    """The contents of `tokenizer.json`; the vocabulary stands beside it.
+    """Contents of `tokenizer.json`; the vocabulary is in a separate file.
 
     Attributes:
       kind: a name in `TOKENIZERS`.
       options: of that class.
-      checksum: `Tokenizer.checksum`; None in files that were written before it was kept.
+      checksum: `Tokenizer.checksum`; None in files from before it was saved.
     """
 
     kind: str
@@ -61,19 +61,19 @@ class Description:
 
     @classmethod
     def from_json(cls, content: str) -> "Description":
-        """Reads the text of the file.
+        """Parses the text of the file.
 
         Raises:
-          ValueError: it is no JSON object of this form.
+          ValueError: the text is not a JSON object of this form.
         """
         return validation.from_dict(cls, validation.parse_json(content, "tokenizer"), "tokenizer")
 
 
 def load(directory: str) -> Tokenizer:
-    """Reads what `Tokenizer.save` wrote: the tokenizer of a data_dir or a model_dir.
+    """Loads the tokenizer of a data_dir or a model_dir.
 
     Raises:
-      ValueError: it is not there or not in order; names the file.
+      ValueError: a file is missing or malformed; names it.
     """
     directory = str(directory).rstrip("/")
     path = f"{directory}/{FILE_NAME}"
@@ -83,12 +83,12 @@ def load(directory: str) -> Tokenizer:
     tokenizer_class = kind(described.kind)
     vocabulary = tokenizer_class.read_vocabulary(directory)
     try:
-        found = validation.from_dict(tokenizer_class, described.options, "options", **vocabulary)
+        loaded = validation.from_dict(tokenizer_class, described.options, "options", **vocabulary)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    if described.checksum not in (None, found.checksum):
+    if described.checksum not in (None, loaded.checksum):
         raise ValueError(
-            f"{path}: checksum must be that of options and vocabulary, {found.checksum[:12]}, got "
-            f"{described.checksum[:12]}: one of them was changed after they were written"
+            f"{path}: checksum must match options and vocabulary, {loaded.checksum[:12]}, got "
+            f"{described.checksum[:12]}: one of them was changed after it was written"
         )
-    return found
+    return loaded

@@ -1,4 +1,4 @@
-"""Bytes as they are: 256 ids, nothing altered."""
+"""Byte tokenizer: 256 ids, lossless."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ from txl_tf.data.tokenizers import tokenizer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ByteTokenizer(tokenizer.Tokenizer):
-    """The id of a byte is its value. Any file will do, be it UTF-8 or not; nothing is dropped.
+    """Byte tokens: the id of a byte is its value. Any file is valid input, UTF-8 or not.
 
     Attributes:
-      drop_newlines: whether newline bytes vanish, as in the original code's enwik8.
+      drop_newlines: whether to drop newline bytes, as in the original code's enwik8.
     """
 
     kind: ClassVar[str] = "byte"
@@ -43,10 +43,10 @@ class ByteTokenizer(tokenizer.Tokenizer):
         return self.encode_bytes(data, starts_line=starts_line, complete=complete)
 
     def encode_piece(self, piece: text.Piece, invalid_utf8: str = "error") -> tokenizer.Encoding:
-        del invalid_utf8  # bytes stand as they are
+        del invalid_utf8  # bytes are not decoded
         data = piece.data.replace(b"\n", b"") if self.drop_newlines else piece.data
         values = np.frombuffer(data, np.uint8)
-        characters = np.count_nonzero(values & 0xC0 != 0x80)  # all but the later bytes of one
+        characters = np.count_nonzero(values & 0xC0 != 0x80)  # without continuation bytes
         return tokenizer.Encoding(values.astype(np.int32), len(data), int(characters), 0)
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -56,6 +56,6 @@ class ByteTokenizer(tokenizer.Tokenizer):
         return bytes(self.checked(ids))
 
     def symbol(self, token_id: int) -> str:
-        """The character of an ASCII byte, else its value, as in "<0xE9>"."""
+        """Returns the character of an ASCII byte, else its value, as in "<0xE9>"."""
         (value,) = self.checked([token_id])
         return chr(value) if value < 128 else f"<0x{value:02X}>"

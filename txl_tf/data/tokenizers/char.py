@@ -1,4 +1,4 @@
-"""Unicode code points."""
+"""Character tokenizer: Unicode code points."""
 
 import dataclasses
 import functools
@@ -13,12 +13,12 @@ from txl_tf.data.tokenizers import counted, tokenizer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CharTokenizer(counted.CountedTokenizer):
-    """A symbol is a code point. Lossless for text whose code points are all in the vocabulary.
+    """Character tokens. Lossless for text whose code points are all in the vocabulary.
 
     Attributes:
-      end_of_line: "none", where a line end is a symbol as any other, or "eos", where it becomes
-        "<eos>" and a last line without one gets it too.
-      drop_newlines: whether line ends vanish.
+      end_of_line: "none": a line end is an ordinary symbol; "eos": it becomes "<eos>", which is
+        also added to a last line without line end.
+      drop_newlines: whether to drop line ends.
     """
 
     kind: ClassVar[str] = "char"
@@ -74,7 +74,7 @@ class CharTokenizer(counted.CountedTokenizer):
 
     @functools.cached_property
     def _table(self) -> np.ndarray:
-        """Id of each code point, up to one above the highest known; -1 is refused."""
+        """Id of each code point, up to one above the highest known; -1 marks an error."""
         known = {ord(s): i for s, i in self.vocabulary.ids.items() if len(s) == 1}
         if self.marks:
             known[ord("\n")] = self.vocabulary.ids[counted.END_OF_LINE]
@@ -84,7 +84,7 @@ class CharTokenizer(counted.CountedTokenizer):
         return table
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text; "<unk>" becomes U+FFFD."""
+        """Returns the text; "<unk>" becomes U+FFFD."""
         shown = self._shown
         return "".join([shown[i] for i in self.checked(ids)])
 
@@ -95,5 +95,5 @@ class CharTokenizer(counted.CountedTokenizer):
 
 
 def _code_points(content: str) -> np.ndarray:
-    """The code points of text, [n] uint32."""
+    """Returns the code points of a text, [n] uint32."""
     return np.frombuffer(content.encode("utf-32-le", "surrogatepass"), np.uint32)

@@ -1,4 +1,4 @@
-"""Tokenizers whose vocabulary is counted: what `char` and `word` share."""
+"""Base of tokenizers with a counted vocabulary: `char` and `word`."""
 
 import abc
 import dataclasses
@@ -21,14 +21,14 @@ UNKNOWN = ("unk", "error")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CountedTokenizer(tokenizer.TextTokenizer):
-    """A tokenizer with a `Vocabulary`.
+    """Base class of tokenizers with a `Vocabulary`.
 
     Attributes:
       vocabulary: symbols and ids.
-      end_of_line: how a line end is marked; a name in `MARKS`.
-      lower_case: whether all text is lower-cased first.
-      blank_lines: whether to "keep" or to "drop" lines of white space (`spaces`).
-      unknown: "unk", so that what the vocabulary lacks becomes "<unk>", or "error".
+      end_of_line: mark of line ends, a name in `MARKS`.
+      lower_case: whether text is lower-cased first.
+      blank_lines: whether to "keep" or to "drop" lines of only white space (`spaces`).
+      unknown: whether symbols outside the vocabulary become "<unk>" ("unk") or raise ("error").
     """
 
     vocabulary_field: ClassVar[str | None] = "vocabulary"
@@ -55,23 +55,23 @@ class CountedTokenizer(tokenizer.TextTokenizer):
         required = self._required(self.vocabulary)
         missing = [name for name in required if name not in self.vocabulary.ids]
         if missing:
-            raise ValueError(f"vocabulary must hold {' and '.join(missing)}, which it does not")
+            raise ValueError(f"vocabulary must hold {' and '.join(missing)}, got none")
 
     def _choices(self) -> dict[str, Iterable[str]]:
-        """What options may be."""
+        """Returns the allowed values of each option."""
         return {"end_of_line": self.MARKS, "blank_lines": BLANK_LINES, "unknown": UNKNOWN}
 
     @abc.abstractmethod
     def check_symbol(self, symbol: str) -> None:
-        """Refuses a symbol that text cannot give under the options."""
+        """Raises if text cannot yield this symbol under the options."""
 
     @abc.abstractmethod
     def count(self, content: str) -> dict[str, int]:
-        """How often each symbol stands in normalised text, in the order of first sight."""
+        """Returns the count of each symbol of normalised text, in order of first occurrence."""
 
     @staticmethod
     def oddities(types: int, tokens: int) -> list[str]:
-        """Warnings about text with so many different symbols."""
+        """Returns warnings about text with `types` distinct symbols among `tokens`."""
         del types, tokens
         return []
 
@@ -95,11 +95,11 @@ class CountedTokenizer(tokenizer.TextTokenizer):
 
     @abc.abstractmethod
     def _read_list(self, path: str, skip_repeats: bool) -> Vocabulary:
-        """Reads a user's file."""
+        """Reads a vocabulary from a user's file."""
 
     @classmethod
     def _draft(cls, **options: Any) -> Self:
-        """A tokenizer that has the options, and no symbols but the special ones."""
+        """Returns a tokenizer with the options and the special symbols only."""
         options = {"end_of_line": next(iter(cls.MARKS)), **options}
         marks = cls.MARKS.get(options["end_of_line"], ())
         return cls(vocabulary=Vocabulary([*marks, UNKNOWN_NAMES[0]]), **options)
@@ -111,11 +111,11 @@ class CountedTokenizer(tokenizer.TextTokenizer):
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The special symbols that line ends become."""
+        """The special symbols that replace line ends."""
         return self.MARKS[self.end_of_line]
 
     def _required(self, symbols: Vocabulary) -> list[str]:
-        """What a vocabulary has to hold under the options."""
+        """Returns the symbols that a vocabulary must hold under the options."""
         lacks_unknown = self.unknown == "unk" and symbols.unknown_id is None
         return [*self.marks, *([UNKNOWN_NAMES[0]] if lacks_unknown else [])]
 
@@ -149,15 +149,15 @@ class CountedTokenizer(tokenizer.TextTokenizer):
         return content
 
     def ended(self, content: str, starts_line: bool, complete: bool) -> str:
-        """`content` with the line end that a marked last line lacks."""
+        """Returns `content`, with a final line end if lines are marked and it lacks one."""
         is_open = bool(content or not starts_line) and not content.endswith("\n")
         return content + "\n" if self.marks and complete and is_open else content
 
     def refusal(self, symbol: str) -> ValueError:
-        """The error for a symbol that the vocabulary lacks."""
+        """Returns the error for a symbol outside the vocabulary."""
         return ValueError(
             f"text must hold only symbols of the vocabulary, got {symbol!r}; "
-            'unknown "unk" would make it <unk>'
+            'unknown "unk" maps it to <unk>'
         )
 
     @classmethod
@@ -176,7 +176,7 @@ def _blank_line(spaces: str, complete: bool) -> re.Pattern[str]:
 
 
 class CountingLearner(tokenizer.Learner):
-    """Counts symbols and ranks them."""
+    """Counts symbols and ranks them by frequency."""
 
     def __init__(self, draft: CountedTokenizer, vocab_size: int | None, min_count: int):
         for name, value in (("vocab_size", vocab_size), ("min_count", min_count)):
@@ -210,11 +210,11 @@ class CountingLearner(tokenizer.Learner):
 
 
 class ExtendingLearner(CountingLearner):
-    """Ranks the symbols that a tokenizer lacks behind its own."""
+    """Appends the symbols that a tokenizer lacks to its own, ranked by frequency."""
 
     def finish(self) -> CountedTokenizer:
         known = self.draft.vocabulary
-        has_unknown = known.unknown_id is not None  # its other spelling would take its place
+        has_unknown = known.unknown_id is not None  # "<UNK>" must not be added to "<unk>"
         counts = {s: n for s, n in self.counts.items() if not (has_unknown and s in UNKNOWN_NAMES)}
         symbols = Vocabulary.build(
             counts, specials=known.symbols, min_count=self.min_count, max_size=self.vocab_size

@@ -1,6 +1,6 @@
-"""Subwords by the sentencepiece package, trained so that they lose nothing.
+"""Subword tokenizer of the sentencepiece package, trained to be lossless.
 
-The package is loaded when it is first used: who has another tokenizer does without it.
+The package is loaded on first use: other tokenizers do not need it.
 """
 
 import dataclasses
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import sentencepiece
 
 MODEL_FILE = "sentencepiece.model"
-SAMPLE_BYTES = 1 << 24  # of text that training looks at
+SAMPLE_BYTES = 1 << 24  # of text used for training
 _SENTENCE_CHARACTERS = 4096
-_SPACE = "\u2581"  # how sentencepiece writes a space
+_SPACE = "\u2581"  # sentencepiece's space
 _PROBE = " a  b\tc\n\n caf\u00e9 \ufb01 \u3000 \U0001f600 "
 _TRAINER: dict[str, Any] = dict(
     model_type="bpe",
@@ -32,7 +32,7 @@ _TRAINER: dict[str, Any] = dict(
     remove_extra_whitespaces=False,
     user_defined_symbols=["\n"],
     character_coverage=1.0,
-    unk_surface="<unk>",  # as other tokenizers write it; the library's own is " \u2047 "
+    unk_surface="<unk>",  # as in other tokenizers; the library's default is " \u2047 "
     max_sentence_length=8 * _SENTENCE_CHARACTERS,
     bos_id=-1,
     eos_id=-1,
@@ -44,9 +44,9 @@ _TRAINER: dict[str, Any] = dict(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentencePieceTokenizer(tokenizer.TextTokenizer):
-    """Pieces of words, learnt by byte-pair encoding; rare characters fall back to their bytes.
+    """Subwords learnt by byte-pair encoding; rare characters fall back to their bytes.
 
-    Lossless for all text: no normalisation, white space kept, a line end is a symbol.
+    Lossless for all text: no normalisation, white space kept, line ends are symbols.
 
     Attributes:
       model: the serialized model.
@@ -69,16 +69,16 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
             got = f"{shown(error.object)} in it"
             raise ValueError(f"model must be one of sentencepiece, in UTF-8, got {got}") from error
         except RuntimeError as error:
-            raise ValueError(f"model must be one of sentencepiece, got {error}") from error
+            raise ValueError(f"model must be a sentencepiece model, got {error}") from error
         if back != _PROBE:
             raise ValueError(
                 "model must be lossless (identity normalisation, byte fallback, white space kept), "
-                f"got {back!r} back for {_PROBE!r}"
+                f"got {back!r} for {_PROBE!r}"
             )
 
     @classmethod
     def start(cls, *, vocab_size: int | None, min_count: int, **options: Any) -> "SamplingLearner":
-        del options  # there are none
+        del options  # it has none
         if vocab_size is None:
             raise ValueError("vocab_size must be given for tokenizer sentencepiece, got none")
         if min_count > 0:
@@ -89,7 +89,7 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
 
     @classmethod
     def from_list(cls, path: str, *, skip_repeats: bool, **options: Any) -> Self:
-        """A tokenizer with a model that was trained elsewhere."""
+        """Returns a tokenizer with a model trained elsewhere."""
         del skip_repeats, options
         return cls(model=files.read_bytes(path))
 
@@ -109,12 +109,12 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
 
     @property
     def unknown_id(self) -> int | None:
-        """The library's own piece; no text is encoded as it, as bytes stand for what is rare."""
-        found = self._processor.unk_id()
-        return found if found >= 0 else None
+        """The library's unknown piece; never an encoding, as rare characters fall back to bytes."""
+        unknown_id = self._processor.unk_id()
+        return unknown_id if unknown_id >= 0 else None
 
     def _encoding(self, content: str, *, starts_line: bool, complete: bool) -> tokenizer.Encoding:
-        """Line by line, which changes nothing, as no piece crosses a line end, but is faster."""
+        """Encodes line by line: faster, with the same result, as no piece crosses a line end."""
         del starts_line, complete
         lines = content.split("\n")
         encoded = self._processor.encode(
@@ -124,9 +124,9 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
         return tokenizer.Encoding(ids, text.utf8_size(content), len(content), 0)
 
     def _joined(self, lines: list[str], encoded: Iterator[list[int]]) -> Iterator[int]:
-        """Ids of lines whose parts between U+2581 are encoded.
+        """Yields the ids of lines whose parts between U+2581 are encoded.
 
-        The library would take that character for a space; its bytes stand for it instead.
+        The library would read that character as a space; it is encoded as its bytes instead.
         """
         line_end = self._processor.encode("\n")
         for i, line in enumerate(lines):
@@ -145,7 +145,7 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
         return self._processor.decode(self.checked(ids))
 
     def symbol(self, token_id: int) -> str:
-        """The piece, with its space as a space; a byte as in "<0xE9>"."""
+        """Returns the piece, with its space as a space; a byte as in "<0xE9>"."""
         return self._processor.id_to_piece(self.checked([token_id])[0]).replace(_SPACE, " ")
 
     @classmethod
@@ -157,7 +157,7 @@ class SentencePieceTokenizer(tokenizer.TextTokenizer):
 
 
 class SamplingLearner(tokenizer.Learner):
-    """Trains on every n-th piece of the text, n the least power of two that keeps them few."""
+    """Trains on every n-th piece of text, n the least power of two within the sample size."""
 
     def __init__(self, vocab_size: int, sample_bytes: int = SAMPLE_BYTES):
         self.vocab_size = vocab_size
@@ -182,7 +182,7 @@ class SamplingLearner(tokenizer.Learner):
             import sentencepiece  # see above
 
         model = io.BytesIO()
-        # Text may have no space, as Chinese has, but a model without one would read it as U+2581.
+        # Text may have no spaces, like Chinese, but a model without them would decode U+2581.
         has_space = any(" " in part or _SPACE in part for part in self._sample)
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -200,7 +200,7 @@ class SamplingLearner(tokenizer.Learner):
         return SentencePieceTokenizer(model=model.getvalue())
 
     def _sentences(self) -> Iterator[str]:
-        """Lines, cut where they are too long for the trainer, which would skip them."""
+        """Yields lines, cut where too long for the trainer, which would skip them."""
         for part in self._sample:
             for line in filter(None, part.split("\n")):
                 for start in range(0, len(line), _SENTENCE_CHARACTERS):

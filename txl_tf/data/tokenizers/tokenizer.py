@@ -1,4 +1,4 @@
-"""What every tokenizer is: text to ids and back, saved as plain files."""
+"""Base classes of tokenizers: text to ids and back, saved as plain files."""
 
 import abc
 import dataclasses
@@ -16,7 +16,7 @@ FILE_NAME = "tokenizer.json"
 
 
 class Encoding(NamedTuple):
-    """The tokens of a piece, [n] int32, and the amount of text that they stand for."""
+    """The tokens of a piece, [n] int32, and the size of their text."""
 
     ids: np.ndarray
     bytes: int
@@ -25,25 +25,25 @@ class Encoding(NamedTuple):
 
     @property
     def size(self) -> TextSize:
-        """The amount of text."""
+        """The size of the text."""
         return TextSize(len(self.ids), self.bytes, self.characters, self.unknown)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tokenizer(abc.ABC):
-    """Text to ids and back, the same when preparing, scoring, generating and serving.
+    """Base class of tokenizers, which encode alike in training, scoring, generation and serving.
 
-    A tokenizer is a value. Its fields are its options, but for `vocabulary_field`.
+    A tokenizer is an immutable value. Its fields are its options, except `vocabulary_field`.
 
-    Text that does not end in a line end: as the whole of a file its last line counts as ended, so
-    its line gets its mark. A prompt is not: with `complete=False` the last line stays open.
+    With `complete=True`, as for a whole file, a last line without line end is ended and marked like
+    others. With `complete=False`, as for a prompt, it stays open.
 
     Attributes:
       kind: the name in `TOKENIZERS`.
-      UNIT: the unit of text that each token is, "byte" or "character", by which a loss is usually
-        given; None where tokens have no fixed length.
-      ADDED: options that came later, and the values they had before; not saved where they have
-        these, so that files and checksums stay what they were.
+      UNIT: the unit of text that each token is, "byte" or "character", for losses per unit; None if
+        tokens vary in length.
+      ADDED: options added later, with the values that mean their absence; not saved with these, so
+        that files and checksums stay the same.
     """
 
     kind: ClassVar[str]
@@ -51,12 +51,12 @@ class Tokenizer(abc.ABC):
     ADDED: ClassVar[Mapping[str, Any]] = {}
     vocabulary_field: ClassVar[str | None] = None
     vocabulary_file: ClassVar[str | None] = None  # beside tokenizer.json
-    fits_classifiers: ClassVar[bool] = True  # whether the few texts of one suffice to learn it
-    can_grow: ClassVar[bool] = False  # whether new symbols leave the ids of old text as they are
+    fits_classifiers: ClassVar[bool] = True  # whether a classifier's few texts suffice to learn it
+    can_grow: ClassVar[bool] = False  # whether new symbols keep the ids of old text
 
     @classmethod
     def option_names(cls) -> list[str]:
-        """The options of this kind."""
+        """Returns the names of the options of this kind."""
         return [f.name for f in dataclasses.fields(cls) if f.name != cls.vocabulary_field]
 
     @classmethod
@@ -64,42 +64,42 @@ class Tokenizer(abc.ABC):
     def start(
         cls, *, vocab_size: int | None, min_count: int, **options: Any
     ) -> Union["Tokenizer", "Learner"]:
-        """What makes a tokenizer from text; the tokenizer itself where there is nothing to learn.
+        """Returns a learner that builds a tokenizer, or the tokenizer if it has nothing to learn.
 
         Args:
-          vocab_size: most symbols; None is no limit, or an error where there has to be one.
-          min_count: symbols seen less often are left out.
+          vocab_size: maximum number of symbols; None is unlimited, or an error if one is required.
+          min_count: rarer symbols are left out.
           **options: of this kind.
         """
 
     @classmethod
     def from_list(cls, path: str, *, skip_repeats: bool, **options: Any) -> Self:
-        """A tokenizer with the vocabulary of a user's file."""
+        """Returns a tokenizer with the vocabulary of a user's file."""
         del path, skip_repeats, options
         raise ValueError(
             f"vocab must be left out for tokenizer {cls.kind}, which has no vocabulary"
         )
 
     def extension(self, *, vocab_size: int | None, min_count: int) -> Union["Tokenizer", "Learner"]:
-        """What gives the symbols of text that this lacks the ids after its own.
+        """Returns a learner that appends the symbols of text that this tokenizer lacks.
 
         Args:
-          vocab_size: most symbols in the end, those of this one included; None is no limit.
-          min_count: new symbols seen less often are left out.
+          vocab_size: maximum number of symbols, old ones included; None is unlimited.
+          min_count: rarer new symbols are left out.
 
         Returns:
-          A learner; the tokenizer itself where it knows all text as it is.
+          The learner; the tokenizer itself if it encodes all text already.
         """
         if vocab_size not in (None, self.vocab_size) or min_count:
             raise ValueError(
                 "vocab_size and min_count must be left out with extend_vocab for tokenizer "
-                f"{self.kind}, which knows all text, got {vocab_size} and {min_count}"
+                f"{self.kind}, which encodes all text, got {vocab_size} and {min_count}"
             )
         return self
 
     @property
     def options(self) -> dict[str, Any]:
-        """All that decides about ids but the vocabulary."""
+        """All settings that determine ids, except the vocabulary."""
         return {name: getattr(self, name) for name in self.option_names()}
 
     @property
@@ -109,19 +109,19 @@ class Tokenizer(abc.ABC):
 
     @property
     def end_id(self) -> int | None:
-        """The id that ends a line, where line ends have one of their own."""
+        """The id that ends a line, if line ends have their own id."""
         return None
 
     @property
     def unknown_id(self) -> int | None:
-        """The id of all that the vocabulary lacks; None where that cannot be."""
+        """The id of symbols outside the vocabulary; None if it has none."""
         return None
 
     @abc.abstractmethod
     def encode(
         self, content: str, *, starts_line: bool = True, complete: bool = True
     ) -> np.ndarray:
-        """The ids of text, [n] int32.
+        """Returns the ids of a text, [n] int32.
 
         Args:
           content: the text.
@@ -129,41 +129,41 @@ class Tokenizer(abc.ABC):
           complete: whether the text ends here.
 
         Raises:
-          ValueError: a symbol is not in the vocabulary, and `unknown` is "error".
+          ValueError: a symbol is outside the vocabulary, and `unknown` is "error".
         """
 
     @abc.abstractmethod
     def encode_piece(self, piece: text.Piece, invalid_utf8: str = "error") -> Encoding:
-        """`encode` for a piece of a file; errors name the file."""
+        """Encodes a piece of a file; errors name the file."""
 
     def encode_bytes(
         self, data: bytes, *, starts_line: bool = True, complete: bool = True
     ) -> np.ndarray:
-        """`encode` for the contents of a text file; a byte-order mark is dropped from text."""
+        """Encodes the bytes of a text file; tokenizers of text drop a byte-order mark."""
         return self.encode_piece(text.Piece(data, "text", 0, starts_line, False, complete)).ids
 
     @abc.abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids."""
+        """Returns the text of ids."""
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The UTF-8 text of ids; of byte ids exactly these bytes, be they text or not."""
+        """Returns the UTF-8 text of ids; for byte ids exactly these bytes, text or not."""
         return self.decode(ids).encode("utf-8", "surrogatepass")
 
     @abc.abstractmethod
     def symbol(self, token_id: int) -> str:
-        """The symbol of an id, to show."""
+        """Returns the symbol of an id, for display."""
 
     @property
     def symbols(self) -> Sequence[str]:
-        """The symbols of all ids, to compare."""
+        """The symbols of all ids, for comparison."""
         return [self.symbol(token_id) for token_id in range(self.vocab_size)]
 
     def checked(self, ids: Iterable[int]) -> list[int]:
-        """`ids` as a list.
+        """Returns `ids` as a list.
 
         Raises:
-          ValueError: one is not in the vocabulary.
+          ValueError: an id is outside the vocabulary.
         """
         listed = np.asarray(ids).reshape(-1).tolist()
         wrong = next((i for i in listed if not 0 <= i < self.vocab_size), None)
@@ -182,7 +182,7 @@ class Tokenizer(abc.ABC):
         return digest.hexdigest()
 
     def save(self, directory: str) -> None:
-        """Writes `tokenizer.json` and the vocabulary; `tokenizers.load` reads them."""
+        """Writes `tokenizer.json` and the vocabulary, for `tokenizers.load`."""
         for name, data in self._vocabulary_files().items():
             files.write_bytes(f"{directory}/{name}", data)
         described = self._described | {"checksum": self.checksum}
@@ -190,10 +190,10 @@ class Tokenizer(abc.ABC):
 
     @classmethod
     def read_vocabulary(cls, directory: str) -> dict[str, Any]:
-        """The fields that `save` wrote to files of their own; use `tokenizers.load`.
+        """Returns the fields that `save` wrote to separate files; use `tokenizers.load`.
 
         Raises:
-          ValueError: a file is not in order; names it.
+          ValueError: a file is malformed; names it.
         """
         del directory
         return {}
@@ -204,7 +204,7 @@ class Tokenizer(abc.ABC):
         return {"kind": self.kind, "options": saved}
 
     def _vocabulary_files(self) -> Mapping[str, bytes]:
-        """File name -> contents."""
+        """Returns the contents of each vocabulary file, by name."""
         return {}
 
 
@@ -214,7 +214,7 @@ def _json(tree: Mapping[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextTokenizer(Tokenizer):
-    """A tokenizer of characters, where bytes have to be decoded first."""
+    """Base class of tokenizers of characters, which decode bytes first."""
 
     def encode(
         self, content: str, *, starts_line: bool = True, complete: bool = True
@@ -226,48 +226,50 @@ class TextTokenizer(Tokenizer):
         decoded = text.decode(piece, invalid_utf8)
         content = self.normalise(decoded, starts_line=piece.starts_line, complete=piece.complete)
         try:
-            found = self._encoding(content, starts_line=piece.starts_line, complete=piece.complete)
+            encoding = self._encoding(
+                content, starts_line=piece.starts_line, complete=piece.complete
+            )
         except ValueError as error:
             raise ValueError(f"{piece.name}: {error}") from error
         if invalid_utf8 == "error":
-            return found
+            return encoding
         replaced = text.utf8_size(decoded) - text.size(piece)  # U+FFFD counts as what it replaces
-        return found._replace(bytes=found.bytes - replaced)
+        return encoding._replace(bytes=encoding.bytes - replaced)
 
     def read(self, piece: text.Piece, invalid_utf8: str = "error") -> str:
-        """The normalised text of a piece."""
+        """Returns the normalised text of a piece."""
         content = text.decode(piece, invalid_utf8)
         return self.normalise(content, starts_line=piece.starts_line, complete=piece.complete)
 
     def normalise(self, content: str, *, starts_line: bool, complete: bool) -> str:
-        """What is left of text under the options, for example in lower case."""
+        """Returns the text normalised by the options, for example in lower case."""
         del starts_line, complete
         return content
 
     @abc.abstractmethod
     def _encoding(self, content: str, *, starts_line: bool, complete: bool) -> Encoding:
-        """The tokens of normalised text, and the amount of text that they give back."""
+        """Returns the tokens of normalised text, with the size of the text they decode to."""
 
 
 class Learner(abc.ABC):
-    """Makes a tokenizer from text in one pass: workers observe, one place adds up in order."""
+    """Builds a tokenizer in one pass: workers observe, one process merges in order."""
 
     @abc.abstractmethod
     def observe(self, piece: text.Piece, invalid_utf8: str = "error") -> Any:
-        """What is to be learnt from a piece. Changes nothing; goes from process to process."""
+        """Returns the statistics of a piece, picklable. Does not change the learner."""
 
     @abc.abstractmethod
     def add(self, observation: Any) -> None:
-        """Takes in the observation of the next piece."""
+        """Merges the observation of the next piece."""
 
     @abc.abstractmethod
     def finish(self) -> Tokenizer:
-        """The tokenizer.
+        """Returns the tokenizer.
 
         Raises:
-          ValueError: the text does not give one.
+          ValueError: the text does not suffice for one.
         """
 
     def warnings(self) -> list[str]:
-        """What is odd about the text."""
+        """Returns warnings about the text."""
         return []

@@ -1,4 +1,4 @@
-"""Words between white space."""
+"""Word tokenizer: words between white space."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -9,23 +9,23 @@ import numpy as np
 from txl_tf.data import fast_word_split, text, vocabulary
 from txl_tf.data.tokenizers import counted, tokenizer
 
-_ODD_SHARE = 0.5  # of different words among all words
-_ODD_LEAST = 20  # words, below which the share says nothing
+_ODD_SHARE = 0.5  # of distinct words among all words
+_ODD_LEAST = 20  # words, below which the share is meaningless
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordTokenizer(counted.CountedTokenizer):
-    """A symbol is what stands between white space, as in the original code.
+    """Word tokens: text between white space, as in the original code.
 
-    A word that reads "<eos>", "<S>" or "<unk>" in the text is that symbol: there is no escape, as
-    the published corpora hold "<unk>" as a word. "x<eos>y" is a word as any other.
+    A word "<eos>", "<S>" or "<unk>" in the text is that symbol: there is no escape, as the
+    published corpora contain "<unk>" as a word. "x<eos>y" is an ordinary word.
 
     Attributes:
-      end_of_line: "eos", one "<eos>" after each line; "boundary", "<S>" at both ends of each line,
-        as for lm1b; "none".
-      white_space: "unicode", where `str.split` splits, as the original code under Python 3;
-        "ascii", where `bytes.split` does, as under Python 2, which counted the published
-        vocabularies: they hold words with no-break spaces in them. Blank lines go by the same.
+      end_of_line: "eos", "<eos>" after each line; "boundary", "<S>" at both ends of each line, as
+        for lm1b; "none".
+      white_space: "unicode", as in `str.split`, and the original code under Python 3; "ascii", as
+        in `bytes.split`, and under Python 2, which counted the published vocabularies: they contain
+        words with no-break spaces. Also defines blank lines.
     """
 
     kind: ClassVar[str] = "word"
@@ -58,7 +58,7 @@ class WordTokenizer(counted.CountedTokenizer):
         if tokens < _ODD_LEAST or types <= _ODD_SHARE * tokens:
             return []
         return [
-            f"{types} of {tokens} words are different: is this text without spaces between words? "
+            f"{types} of {tokens} words are distinct: is this text without spaces between words? "
             "a tokenizer of characters, bytes or subwords may suit it better"
         ]
 
@@ -68,31 +68,31 @@ class WordTokenizer(counted.CountedTokenizer):
         )
 
     def count(self, content: str) -> dict[str, int]:
-        found = fast_word_split.split(content, self.white_space)
-        return dict(zip(found.symbols, found.counts.tolist(), strict=True))
+        words = fast_word_split.split(content, self.white_space)
+        return dict(zip(words.symbols, words.counts.tolist(), strict=True))
 
     def _encoding(self, content: str, *, starts_line: bool, complete: bool) -> tokenizer.Encoding:
         content = self.ended(content, starts_line, complete)
-        found = fast_word_split.split(self._marked(content, starts_line), self.white_space)
-        ids = np.array([self.vocabulary.ids.get(symbol, -1) for symbol in found.symbols], np.int32)
+        words = fast_word_split.split(self._marked(content, starts_line), self.white_space)
+        ids = np.array([self.vocabulary.ids.get(symbol, -1) for symbol in words.symbols], np.int32)
         unknown = ids < 0
         if self.unknown == "error" and unknown.any():
-            raise self.refusal(found.symbols[int(np.argmax(unknown))])
+            raise self.refusal(words.symbols[int(np.argmax(unknown))])
         ids[unknown] = -1 if self.unknown_id is None else self.unknown_id
-        is_word = np.array([symbol not in self.marks for symbol in found.symbols], bool)
-        between = self._white_space_between(content, is_word[found.indices], complete)
-        sizes = np.array([[text.utf8_size(s), len(s)] for s in found.symbols], np.int64)
-        size, characters = (found.counts * is_word) @ sizes.reshape(-1, 2) + between
+        is_word = np.array([symbol not in self.marks for symbol in words.symbols], bool)
+        between = self._white_space_between(content, is_word[words.indices], complete)
+        sizes = np.array([[text.utf8_size(s), len(s)] for s in words.symbols], np.int64)
+        size, characters = (words.counts * is_word) @ sizes.reshape(-1, 2) + between
         return tokenizer.Encoding(
-            ids[found.indices], int(size), int(characters), int(found.counts @ unknown)
+            ids[words.indices], int(size), int(characters), int(words.counts @ unknown)
         )
 
     def _white_space_between(self, content: str, is_word: np.ndarray, complete: bool) -> int:
-        """The line ends, and the spaces that stand between words in what `decode` gives back.
+        """Returns the number of line ends and of spaces between words in the decoded text.
 
         Args:
           content: the text, its last line ended.
-          is_word: [n] of each token, whether it is no mark.
+          is_word: [n], whether each token is a word, not a mark.
           complete: whether no word follows.
         """
         is_open = not complete and bool(is_word[-1:].any())
@@ -100,7 +100,7 @@ class WordTokenizer(counted.CountedTokenizer):
         return spaces + (content.count("\n") if self.marks else 0)
 
     def _marked(self, content: str, starts_line: bool) -> str:
-        """`content` with marks as words of their own."""
+        """Returns `content` with marks as separate words."""
         if self.end_of_line == "eos":
             return content.replace("\n", f" {counted.END_OF_LINE} ")
         if self.end_of_line == "boundary":
@@ -112,9 +112,9 @@ class WordTokenizer(counted.CountedTokenizer):
         return content
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Words between single spaces, line ends where they are marked."""
+        """Returns words joined by single spaces, with line ends where they are marked."""
         lines: list[list[str]] = [[]]
-        begun = False  # whether an opening <S> stands before
+        begun = False  # whether an opening <S> came before
         for index in self.checked(ids):
             symbol = self.vocabulary.symbols[index]
             opens = symbol == counted.BOUNDARY and not begun and not lines[-1]

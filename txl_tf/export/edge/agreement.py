@@ -1,4 +1,4 @@
-"""How close a converted model is to the one it was made from, on text that neither has seen."""
+"""Agreement of a converted model with its original on held-out text."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -16,16 +16,16 @@ Progress = Callable[[int, int], None]  # (tokens done, tokens in all)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What a comparison found.
+    """Result of a comparison.
 
     Attributes:
-      text: what was read.
-      contexts: how many predictions were compared.
-      top1_agreement: in what part of them both models think the same token the likeliest.
-      largest_difference: of two scores.
-      nats_per_token, float_nats_per_token: of the text by the converted model, and by the original.
-      bits_per_character, float_bits_per_character: of the same; see `totals.bits`.
-      bits_unavailable: the reason why these are not known, or None.
+      text: name of the text.
+      contexts: number of predictions compared.
+      top1_agreement: fraction of predictions with equal argmax.
+      largest_difference: maximum absolute difference of two scores.
+      nats_per_token, float_nats_per_token: loss of the converted model, and of the original.
+      bits_per_character, float_bits_per_character: the same losses; see `metrics.bits`.
+      bits_unavailable: the reason if bits are unknown, or None.
     """
 
     text: str
@@ -40,10 +40,10 @@ class Agreement:
 
 
 def measure(model, edge: EdgeModel, held_out: Sample, progress: Progress | None = None):
-    """Reads a text with both models, each through its own state.
+    """Returns the `Agreement` of both models on a text, each with its own state.
 
     Raises:
-      ValueError: the text has no two tokens.
+      ValueError: the text has fewer than two tokens.
     """
     pairs = len(held_out.ids) - 1
     if pairs < 1:
@@ -55,13 +55,13 @@ def measure(model, edge: EdgeModel, held_out: Sample, progress: Progress | None 
     agreed, largest = 0, 0.0
     for ids, targets, lengths in rows(held_out.ids, edge.batch_size, edge.segment_len):
         expected, state = read(tf.constant(ids), state, tf.constant(lengths))
-        found, edge_state = edge.step(ids, edge_state, lengths)
+        actual, edge_state = edge.step(ids, edge_state, lengths)
         real = np.arange(ids.shape[1]) < lengths[:, np.newaxis]
-        expected, found = expected.numpy()[real], found[real]  # [n, V]
-        agreed += int(np.sum(expected.argmax(-1) == found.argmax(-1)))
-        largest = max(largest, float(np.abs(expected - found).max()))
+        expected, actual = expected.numpy()[real], actual[real]  # [n, V]
+        agreed += int(np.sum(expected.argmax(-1) == actual.argmax(-1)))
+        largest = max(largest, float(np.abs(expected - actual).max()))
         by_model.add(_nats(expected, targets[real]))
-        by_edge.add(_nats(found, targets[real]))
+        by_edge.add(_nats(actual, targets[real]))
         if progress is not None:
             progress(by_edge.scored, pairs)
 
@@ -83,17 +83,17 @@ def measure(model, edge: EdgeModel, held_out: Sample, progress: Progress | None 
 def rows(
     ids: np.ndarray, batch_size: int, segment_len: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Lays a text out as rows that read on; yields (ids, targets, lengths) until it is read."""
+    """Yields (ids, targets, lengths) of a text laid out as rows that continue each other."""
     size = max(-(-(len(ids) - 1) // batch_size), 1)
     parts = [ids[start : start + size + 1] for start in range(0, batch_size * size, size)]
     inputs = segments.cut([part[:-1] for part in parts], segment_len)
     targets = segments.cut([part[1:] for part in parts], segment_len)
-    for (read, lengths), (wanted, _) in zip(inputs, targets, strict=True):
-        yield read, wanted, lengths
+    for (row_ids, lengths), (row_targets, _) in zip(inputs, targets, strict=True):
+        yield row_ids, row_targets, lengths
 
 
 def _nats(scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Of each target under the softmax of its scores. [n, V], [n] -> [n] float64."""
+    """Returns the loss of each target in nats: scores [n, V], targets [n] -> [n] float64."""
     scores = scores.astype(np.float64)
     top = scores.max(axis=-1, keepdims=True)
     normaliser = np.log(np.exp(scores - top).sum(axis=-1)) + top[:, 0]

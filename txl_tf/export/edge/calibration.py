@@ -1,4 +1,4 @@
-"""Text that a conversion is tried on, as token ids."""
+"""Calibration and held-out text, as token ids."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class Sample:
     Attributes:
       name: of the text, for messages.
       ids: [N] int32.
-      size: of the text around them, so that nats become bits per character.
+      size: of the source text, for bits per character.
     """
 
     name: str
@@ -28,34 +28,34 @@ class Sample:
     size: TextSize
 
     def part(self, start: int, end: int | None = None) -> "Sample":
-        """The tokens from `start` to `end`."""
+        """Returns the tokens from `start` to `end`."""
         return dataclasses.replace(self, ids=self.ids[start:end])
 
 
-def of_text(tokenizer: Tokenizer, sources: Iterable[text.Source], most: int) -> Sample:
-    """At most `most` tokens from the beginning of texts, read one after another."""
+def from_text(tokenizer: Tokenizer, sources: Iterable[text.Source], max_tokens: int) -> Sample:
+    """Returns at most `max_tokens` tokens from the start of the concatenated texts."""
     ids: list[np.ndarray] = []
     names, size = [], TextSize()
     for source in sources:
-        if size.tokens >= most:
+        if size.tokens >= max_tokens:
             break
         names.append(source.name)
         with text.Reader(source) as reader:
             for piece in reader.pieces(_PIECE_BYTES):
-                found = tokenizer.encode_piece(piece)
-                ids.append(found.ids)
-                size = size.plus(found.size)
-                if size.tokens >= most:
+                encoding = tokenizer.encode_piece(piece)
+                ids.append(encoding.ids)
+                size = size.plus(encoding.size)
+                if size.tokens >= max_tokens:
                     break
-    joined = np.concatenate([np.zeros(0, np.int32), *ids])[:most]
+    joined = np.concatenate([np.zeros(0, np.int32), *ids])[:max_tokens]
     return Sample(name=", ".join(names), ids=joined, size=size)
 
 
-def of_split(data_dir: str, split: str, tokenizer: Tokenizer, most: int) -> Sample:
-    """At most `most` tokens from the beginning of a split of prepared data.
+def from_split(data_dir: str, split: str, tokenizer: Tokenizer, max_tokens: int) -> Sample:
+    """Returns at most `max_tokens` tokens from the start of a split of prepared data.
 
     Raises:
-      ValueError: the data has another vocabulary, or no such split.
+      ValueError: the data have another vocabulary, or no such split.
     """
     batches = Batches(data_dir, split, batch_size=1, segment_len=256, mode="eval", num_parallel=1)
     batches.metadata.check_vocabulary(tokenizer.vocab_size, tokenizer.checksum)
@@ -65,12 +65,12 @@ def of_split(data_dir: str, split: str, tokenizer: Tokenizer, most: int) -> Samp
         real = batch.targets[0] != -1
         ids.append(batch.ids[0][real])
         count += len(ids[-1])
-        if count > most:
+        if count > max_tokens:
             break
     else:
         ids.append(batch.targets[0][real][-1:])  # the last token is never an input
     return Sample(
         name=f"{data_dir} ({split})",
-        ids=np.concatenate(ids)[:most],
+        ids=np.concatenate(ids)[:max_tokens],
         size=batches.split_metadata.size,
     )

@@ -1,4 +1,4 @@
-"""`model.json` beside a .tflite file: what the file takes and gives. No TensorFlow in here."""
+"""`model.json` of a .tflite file: its inputs and outputs. Needs no TensorFlow."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ _STATE = ("keys", "values", LENGTH)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """A tensor of a signature.
+    """A tensor of a signature, of static shape.
 
     Attributes:
-      shape: all sizes, which are fixed.
-      dtype: its name in NumPy.
+      shape: all sizes.
+      dtype: NumPy name of the dtype.
     """
 
     shape: tuple[int, ...]
@@ -33,7 +33,7 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Signature:
-    """A function of the file, its tensors by name."""
+    """A function of the file, with its tensors by name."""
 
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
@@ -41,7 +41,7 @@ class Signature:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class File:
-    """The .tflite file itself."""
+    """Size and checksum of the .tflite file."""
 
     bytes: int
     sha256: str
@@ -49,7 +49,7 @@ class File:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerOfModel:
-    """The tokenizer beside it, whose checksum must be this one."""
+    """The model's tokenizer; the one in the folder must have this checksum."""
 
     kind: str
     options: Mapping[str, Any]
@@ -61,16 +61,16 @@ class EdgeDescription:
     """The contents of `model.json`.
 
     Attributes:
-      format: of the description; another one is refused.
+      format: version of the description; others cannot be read.
       vocab_size, batch_size, segment_len: V, B and T.
-      quantize: how the weights are stored.
-      file: what the .tflite file must be.
+      quantize: storage of the weights.
+      file: size and checksum of the .tflite file.
       tokenizer: of the model.
       signatures: "step" and "score"; see `EdgeGraph`.
-      initial_state: each tensor of a fresh state as one number, or [L, H, K], the same in every
-        row and slot.
-      config: of the run, for people to read.
-      report: what was measured, for people to read.
+      initial_state: each tensor of an initial state, as one number, or as [L, H, K] for all rows
+        and slots.
+      config: of the run, for information.
+      report: measurements, for information.
 
     Raises:
       ValueError: a field breaks a rule; the message names it.
@@ -94,25 +94,25 @@ class EdgeDescription:
         for name, (inputs, outputs) in self._expected().items():
             if name not in self.signatures:
                 raise ValueError(f"signatures must have {name}, got none")
-            found = self.signatures[name]
-            _check_tensors(f"signatures.{name}.inputs", found.inputs, inputs)
-            _check_tensors(f"signatures.{name}.outputs", found.outputs, outputs)
+            signature = self.signatures[name]
+            _check_tensors(f"signatures.{name}.inputs", signature.inputs, inputs)
+            _check_tensors(f"signatures.{name}.outputs", signature.outputs, outputs)
         validation.check_names("initial_state", self.initial_state, dict.fromkeys(_STATE))
         for name in _STATE:
             self._check_initial(name)
 
     @classmethod
     def from_json(cls, text: str) -> "EdgeDescription":
-        """Reads the text of the file.
+        """Parses the text of the file.
 
         Raises:
-          ValueError: it is no JSON object of this form, or of another format.
+          ValueError: the text is not a JSON object of this form, or has another format.
         """
         tree = validation.parse_json(text, "description")
         if isinstance(tree, dict) and tree.get("format", FORMAT) != FORMAT:
             raise ValueError(
                 f"format must be {FORMAT}, got {validation.shown(tree['format'])}; "
-                "export the model anew"
+                "export the model again"
             )
         return validation.from_dict(cls, tree, "description")
 
@@ -122,7 +122,7 @@ class EdgeDescription:
         return {name: self.signatures["step"].inputs[name] for name in _STATE}
 
     def initial(self) -> dict[str, np.ndarray]:
-        """The state of rows that have read nothing."""
+        """Returns the state of rows without history."""
         state = {}
         for name, spec in self.state.items():
             values = np.asarray(self.initial_state[name], spec.dtype)
@@ -132,7 +132,7 @@ class EdgeDescription:
         return state
 
     def _expected(self) -> dict[str, tuple[dict[str, Tensor], dict[str, Tensor]]]:
-        """The inputs and outputs of each signature, given the shape of the keys."""
+        """Returns the inputs and outputs of each signature, given the shape of the keys."""
         keys = self._keys()
         rows = Tensor(shape=(self.batch_size,), dtype="int32")
         ids = Tensor(shape=(self.batch_size, self.segment_len), dtype="int32")
@@ -148,14 +148,14 @@ class EdgeDescription:
     def _keys(self) -> Tensor:
         name = "signatures.step.inputs.keys"
         step = self.signatures.get("step")
-        found = step.inputs.get("keys") if step else None
-        if found is None:
+        keys = step.inputs.get("keys") if step else None
+        if keys is None:
             raise ValueError(f"{name} must be given, got none")
-        shape, rows = found.shape, self.batch_size
+        shape, rows = keys.shape, self.batch_size
         fits = len(shape) == 5 and min(shape) >= 1 and shape[0] == rows
         validation.check(fits, f"{name}.shape", f"be [{rows}, L, H, M, K]", list(shape))
-        validation.check(found.dtype == "float32", f"{name}.dtype", "be float32", found.dtype)
-        return found
+        validation.check(keys.dtype == "float32", f"{name}.dtype", "be float32", keys.dtype)
+        return keys
 
     def _check_initial(self, name: str) -> None:
         path = f"initial_state.{name}"
@@ -175,17 +175,17 @@ class EdgeDescription:
             validation.check(_is_number(value), path, "be a number", value)
 
 
-def _check_tensors(name: str, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    validation.check_names(name, found, expected)
+def _check_tensors(name: str, actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    validation.check_names(name, actual, expected)
     for key, spec in expected.items():
-        if key not in found:
+        if key not in actual:
             raise ValueError(f"{name} must have {key}, got none")
-        if found[key] != spec:
-            raise ValueError(f"{name}.{key} must have {spec}, got {found[key]}")
+        if actual[key] != spec:
+            raise ValueError(f"{name}.{key} must have {spec}, got {actual[key]}")
 
 
 def _is_nested(value: Any, shape: tuple[int, ...]) -> bool:
-    """Whether these are lists of lists of numbers, of this shape."""
+    """Whether a value is nested lists of numbers of this shape."""
     if not shape:
         return _is_number(value)
     fits = isinstance(value, list) and len(value) == shape[0]

@@ -1,4 +1,4 @@
-"""The file format of TFLite: which operators a model consists of, and rewriting its tensors."""
+"""The TFLite file format: listing a model's operators, and rewriting its tensors."""
 
 import collections
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if n
 
 
 class Flatbuffer:
-    """A .tflite file as objects that can be changed.
+    """A .tflite file as mutable objects.
 
     Args:
       data: the contents of the file.
@@ -30,7 +30,7 @@ class Flatbuffer:
         self.model = schema.ModelT.InitFromPackedBuf(bytearray(data), 0)
 
     def kind(self, operator) -> str:
-        """The name of an operator, as "FULLY_CONNECTED"; of one not built in, its own."""
+        """Returns the name of an operator, as "FULLY_CONNECTED"; of a custom one, its own."""
         code = self.model.operatorCodes[operator.opcodeIndex]
         number = max(code.builtinCode, code.deprecatedBuiltinCode)
         if number == schema.BuiltinOperator.CUSTOM:
@@ -38,39 +38,39 @@ class Flatbuffer:
         return _NAMES[number]
 
     def of_kind(self, wanted: str) -> list[tuple[Any, Any]]:
-        """(subgraph, operator) of the operators of one kind, in order."""
+        """Returns (subgraph, operator) for each operator of a kind, in order."""
         return [(graph, operator) for graph, operator, kind in self.operators() if kind == wanted]
 
     def operators(self) -> Iterator[tuple[Any, Any, str]]:
-        """(subgraph, operator, kind) of all operators."""
+        """Yields (subgraph, operator, kind) for each operator."""
         for graph in self.model.subgraphs:
             for operator in graph.operators or []:
                 yield graph, operator, self.kind(operator)
 
     def constant(self, tensor, kind: int, dtype) -> np.ndarray | None:
-        """The values of a tensor, if it is constant and of this kind (schema.TensorType)."""
+        """Returns the values of a constant tensor of this schema.TensorType, or None for others."""
         data = self.model.buffers[tensor.buffer].data
         if tensor.type != kind or data is None or not len(data):
             return None
         return np.frombuffer(bytes(data), dtype).reshape(tensor.shape)
 
     def add_buffer(self, values: np.ndarray) -> int:
-        """Stores the values; returns the number that a tensor names them by."""
+        """Appends a buffer with the values; returns its index."""
         buffer = schema.BufferT()
         buffer.data = np.frombuffer(values.tobytes(), np.uint8)
         self.model.buffers.append(buffer)
         return len(self.model.buffers) - 1
 
     def drop_unused_buffers(self) -> None:
-        """Empties the buffers that no tensor names; the numbers of the others stay."""
+        """Empties unreferenced buffers; the indices of the others stay."""
         used = {tensor.buffer for graph in self.model.subgraphs for tensor in graph.tensors}
-        used |= {note.buffer for note in self.model.metadata or []}
+        used |= {entry.buffer for entry in self.model.metadata or []}
         for number, buffer in enumerate(self.model.buffers):
             if number not in used:
                 buffer.data = None
 
     def pack(self) -> bytes:
-        """The contents of the file. Equal scales of tensors are stored once."""
+        """Returns the contents of the file, with equal quantization parameters stored once."""
         known: dict[Any, _Shared] = {}
         tensors = [tensor for graph in self.model.subgraphs for tensor in graph.tensors]
         scales = [tensor.quantization for tensor in tensors]
@@ -85,7 +85,7 @@ class Flatbuffer:
 
 
 class _Shared:
-    """A tensor's quantization that is written once, whichever tensors name it."""
+    """Quantization parameters of several tensors, written once."""
 
     def __init__(self, quantization: Any) -> None:
         self._quantization = quantization
@@ -93,19 +93,19 @@ class _Shared:
         fields = sorted(vars(quantization).items())
         self.key = tuple((name, np.asarray(value).tobytes()) for name, value in fields)
 
-    def Pack(self, builder):  # noqa: N802 - the generated classes call it so
-        """Its place in the file."""
+    def Pack(self, builder):  # noqa: N802 - name in the generated classes
+        """Returns its offset in the file, writing it first if necessary."""
         if self._offset is None:
             self._offset = self._quantization.Pack(builder)
         return self._offset
 
 
 def count_ops(data: bytes) -> dict[str, int]:
-    """How often each operator occurs in a model, over all its signatures; sorted by name."""
+    """Returns the count of each operator over all signatures, sorted by name."""
     kinds = collections.Counter(kind for _, _, kind in Flatbuffer(data).operators())
     return dict(sorted(kinds.items()))
 
 
 def not_built_in(ops: dict[str, int]) -> list[str]:
-    """Those of the operators that a plain interpreter does not have."""
+    """Returns the operators that a standard interpreter lacks."""
     return [name for name in ops if name not in _NAMES.values()]

@@ -1,4 +1,4 @@
-"""Holds back the chatter of C++ libraries, which no log level reaches."""
+"""Suppression of C++ libraries' output, which no log level controls."""
 
 import contextlib
 import os
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def suppress_native_output() -> Iterator[None]:
-    """Drops what the block writes to stdout and stderr, C++ included; shows it if that fails.
+    """Drops stdout and stderr of the block, C++ output included; prints it if the block fails.
 
-    A ValueError explains itself: what came before it is dropped too.
+    Except for a ValueError, whose message suffices.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -19,13 +19,13 @@ def suppress_native_output() -> Iterator[None]:
     with tempfile.TemporaryFile() as held:
         for number in originals:
             os.dup2(held.fileno(), number)
-        told = False
+        has_failed = False
         try:
             yield
         except ValueError:
             raise
         except BaseException:
-            told = True
+            has_failed = True
             raise
         finally:
             sys.stdout.flush()
@@ -33,6 +33,6 @@ def suppress_native_output() -> Iterator[None]:
             for number, original in originals.items():
                 os.dup2(original, number)
                 os.close(original)
-            if told:
+            if has_failed:
                 held.seek(0)
                 sys.stderr.write(held.read().decode(errors="replace"))

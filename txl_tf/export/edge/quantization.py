@@ -1,4 +1,4 @@
-"""How a model becomes a .tflite file: in float32, or with smaller numbers."""
+"""Conversion of a model to a .tflite file, in float32 or quantised."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,21 +13,21 @@ from txl_tf.export.edge.flatbuffer import Flatbuffer
 with extras.required("edge"):
     from ai_edge_litert import schema_py_generated as schema
 
-# Makes inputs of signatures, as (signature, inputs), that the model meets in use.
+# Yields representative inputs of signatures, as (signature, inputs).
 Calibration = Callable[[], Iterator[tuple[str, Mapping[str, np.ndarray]]]]
 
 
 def convert(folder: str, signatures: list[str], quantize: str, calibration: Calibration) -> bytes:
-    """The .tflite file of a SavedModel with static shapes.
+    """Returns the .tflite file of a SavedModel with static shapes.
 
     Args:
       folder: of the SavedModel.
-      signatures: those to convert.
+      signatures: names of those to convert.
       quantize: a name in `QUANTIZATIONS`.
-      calibration: read by int8 alone.
+      calibration: used by int8 only.
 
     Raises:
-      ValueError: the model needs operators that TFLite does not have.
+      ValueError: the model needs operators that TFLite lacks.
     """
 
     def make_converter():
@@ -39,7 +39,7 @@ def convert(folder: str, signatures: list[str], quantize: str, calibration: Cali
         data = QUANTIZATIONS[quantize](make_converter, calibration)
     except ConverterError as error:
         lines = [line for line in str(error).splitlines() if "error:" in line] or [str(error)]
-        raise ValueError(f"the model must convert to TFLite's own operators: {lines[0]}") from error
+        raise ValueError(f"model must convert to TFLite builtins, got: {lines[0]}") from error
     flatbuffer = Flatbuffer(data)
     flatbuffer.drop_unused_buffers()
     return flatbuffer.pack()
@@ -51,7 +51,7 @@ def _float32(make_converter, calibration: Calibration) -> bytes:
 
 
 def _float16(make_converter, calibration: Calibration) -> bytes:
-    """Weights are stored in float16, and unpacked to float32 where a device has no float16."""
+    """Stores weights in float16, dequantised to float32 where a device has no float16."""
     del calibration
     converter = make_converter()
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -60,7 +60,7 @@ def _float16(make_converter, calibration: Calibration) -> bytes:
 
 
 def _dynamic(make_converter, calibration: Calibration) -> bytes:
-    """Weights are int8; what they multiply becomes int8 by the range that each call finds."""
+    """Stores weights in int8; activations are quantised by the range of each call."""
     del calibration
     converter = make_converter()
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -68,11 +68,11 @@ def _dynamic(make_converter, calibration: Calibration) -> bytes:
 
 
 def _int8(make_converter, calibration: Calibration) -> bytes:
-    """Products with weights take and give int8, by the ranges that calibration found.
+    """Quantises matmuls with weights to int8 activations, by the calibrated ranges.
 
-    All else between two activations stays float32: attention's own products, softmax, norms, sums.
-    With it in int8 a hidden key's score of -1e30 alone would leave no resolution to the others.
-    Other weights - tables, distances, what makes the scores - are as in `_dynamic`.
+    Everything between two activations stays float32: attention's own matmuls, softmax, norms, sums.
+    In int8 a masked score of -1e30 alone would leave no resolution for the others. Other weights
+    (embeddings, distances, output projections) are as in `_dynamic`.
     """
     plain = Flatbuffer(make_converter().convert())
     others = {kind for *_, kind in plain.operators()} - {"FULLY_CONNECTED"}
@@ -101,26 +101,23 @@ QUANTIZATIONS: dict[str, Callable[[Any, Calibration], bytes]] = {
 
 
 def _output_projections(flatbuffer: Flatbuffer) -> list[str]:
-    """The products behind the last layer, by the names of their results.
-
-    They are those that no attention and no norm comes after.
-    """
-    found = []
+    """Returns the result names of matmuls after the last layer: no attention or norm follows."""
+    names = []
     for graph in flatbuffer.model.subgraphs:
-        needed: set[int] = set()  # tensors that attention or a norm is computed from
+        needed: set[int] = set()  # tensors that feed attention or a norm
         for operator in reversed(graph.operators):
             kind = flatbuffer.kind(operator)
             if kind in ("BATCH_MATMUL", "RSQRT") or needed.intersection(operator.outputs):
                 needed.update(operator.inputs)
             elif kind == "FULLY_CONNECTED":
-                found.append(graph.tensors[operator.outputs[0]].name.decode())
-    return found
+                names.append(graph.tensors[operator.outputs[0]].name.decode())
+    return names
 
 
 def _drop_round_trips(flatbuffer: Flatbuffer) -> None:
-    """Takes out what makes a tensor int8 only to make it float32 again.
+    """Removes QUANTIZE and DEQUANTIZE pairs that only round-trip a tensor.
 
-    The quantizer leaves that behind a LOG_SOFTMAX with several readers, cut off at -16.
+    The quantizer leaves them after a LOG_SOFTMAX with several readers, clipped at -16.
     """
     for graph in flatbuffer.model.subgraphs:
         kinds = [flatbuffer.kind(operator) for operator in graph.operators]
@@ -143,11 +140,11 @@ def _drop_round_trips(flatbuffer: Flatbuffer) -> None:
 
 
 def _store_as_int8(flatbuffer: Flatbuffer, plain: Flatbuffer) -> None:
-    """Stores the weights that are float32 yet as int8, as the dynamic range form has them.
+    """Stores the weights that are still float32 as int8, as in the dynamic range form.
 
-    A table is the right side of EMBEDDING_LOOKUP and FULLY_CONNECTED, with a scale a row; of
-    BATCH_MATMUL, with one scale. The tables of lookups come from the `plain` model: calibration
-    gives them a zero point, which the operator does not take.
+    A table is the right side of EMBEDDING_LOOKUP and FULLY_CONNECTED, with one scale per row, or of
+    BATCH_MATMUL, with a single scale. Lookup tables are taken from the `plain` model: calibration
+    adds a zero point, which the operator does not support.
     """
     lookups = iter([graph.tensors[op.inputs[1]] for graph, op in plain.of_kind("EMBEDDING_LOOKUP")])
     stored: dict[Any, Any] = {}  # the int8 form of each buffer
@@ -165,32 +162,32 @@ def _store_as_int8(flatbuffer: Flatbuffer, plain: Flatbuffer) -> None:
                 axes = None if kind == "BATCH_MATMUL" else 1
                 scales = np.abs(values).max(axis=axes, keepdims=True) / np.float32(127)
                 scales[scales == 0] = 1.0
-                small = _twin(flatbuffer, values, scales)
+                small = _shared_int8(flatbuffer, values, scales)
                 stored[key] = small or _quantized(flatbuffer, values, scales)
             small = stored[key]
             tensor.type, tensor.buffer = small.type, small.buffer
             tensor.quantization = small.quantization
 
 
-def _twin(flatbuffer: Flatbuffer, values: np.ndarray, scales: np.ndarray) -> Any:
-    """A tensor that holds these values in int8 already: of a table that has two uses."""
+def _shared_int8(flatbuffer: Flatbuffer, values: np.ndarray, scales: np.ndarray) -> Any:
+    """Returns an int8 tensor of the same values, if a table with two uses already has one."""
     for tensor in (tensor for graph in flatbuffer.model.subgraphs for tensor in graph.tensors):
         quantization = tensor.quantization
-        found = flatbuffer.constant(tensor, schema.TensorType.INT8, np.int8)
-        if found is None or found.shape != values.shape or quantization.scale is None:
+        stored = flatbuffer.constant(tensor, schema.TensorType.INT8, np.int8)
+        if stored is None or stored.shape != values.shape or quantization.scale is None:
             continue
         if quantization.quantizedDimension or len(quantization.scale) != scales.size:
             continue
         if np.any(quantization.zeroPoint):
             continue
-        its_scales = np.asarray(quantization.scale, np.float32).reshape(scales.shape)
-        if (np.abs(found * its_scales - values) <= its_scales).all():
+        stored_scales = np.asarray(quantization.scale, np.float32).reshape(scales.shape)
+        if (np.abs(stored * stored_scales - values) <= stored_scales).all():
             return tensor
     return None
 
 
 def _quantized(flatbuffer: Flatbuffer, values: np.ndarray, scales: np.ndarray) -> Any:
-    """A new tensor of these values in int8."""
+    """Returns a new int8 tensor of these values."""
     tensor = schema.TensorT()
     tensor.type = schema.TensorType.INT8
     tensor.buffer = flatbuffer.add_buffer(np.round(values / scales).astype(np.int8))

@@ -1,8 +1,8 @@
-"""Runs a .tflite file of `export_tflite` on a device: NumPy and LiteRT, no TensorFlow.
+"""Inference with a .tflite file of `export_tflite` on a device: NumPy and LiteRT only.
 
     score = runtime.scorer("model.tflite").score("some text")
 
-Beside NAME.tflite stands the folder NAME.assets with the tokenizer and model.json.
+NAME.tflite needs the folder NAME.assets beside it, with the tokenizer and model.json.
 """
 
 from collections.abc import Mapping
@@ -24,28 +24,28 @@ State = Mapping[str, np.ndarray]  # keys, values [B, L, H, M, K] float32; mem_le
 
 
 def assets_of(path: str) -> str:
-    """The folder that belongs to a .tflite file."""
+    """Returns the assets folder of a .tflite file."""
     return path.removesuffix(SUFFIX) + ".assets"
 
 
 class EdgeModel:
-    """A converted model, and a `scoring.Reader`. All its shapes are fixed: B rows of T ids.
+    """A converted model, usable as a `Reader` of `TextScorer`. Shapes are static, B rows of T ids.
 
-    Fewer rows or ids than that are padded here. A state goes in and comes out; it has B rows
-    always, those that are not used stay empty.
+    Smaller inputs are padded here. States are passed in and returned; they always have B rows,
+    unused ones stay empty.
 
     Shapes:
       ids, targets: [b, t] int32, b at most B, t at most T.
-      lengths: [b] int32, how many of the t are real (the first ones, perhaps none); None is all.
+      lengths: [b] int32, number of real ids of each row, from the first on; None is all.
 
     Args:
       path: the .tflite file.
-      num_threads: of LiteRT; None leaves it to LiteRT.
+      num_threads: of LiteRT; None is LiteRT's default.
 
     Attributes:
       batch_size, segment_len: B and T.
       vocab_size: V.
-      tokenizer: that of the model.
+      tokenizer: of the model.
       description: the contents of model.json.
 
     Raises:
@@ -60,17 +60,17 @@ class EdgeModel:
         self.vocab_size = self.description.vocab_size
         self.tokenizer = _tokenizer(path, self.description)
         interpreter = Interpreter(model_path=path, num_threads=num_threads)
-        interpreter.allocate_tensors()  # else the first call tells of its delegate
+        interpreter.allocate_tensors()  # now, as it logs its delegate
         self._runners = {
             name: interpreter.get_signature_runner(name) for name in self.description.signatures
         }
         self._check_shapes(path)
 
     def initial(self, batch_size: int) -> dict[str, np.ndarray]:
-        """The state of rows that have read nothing. There are B whatever is asked for, at most B.
+        """Returns the state of rows without history: B rows, of which `batch_size` are used.
 
         Raises:
-          ValueError: more rows are wanted than the model has.
+          ValueError: batch_size is above B.
         """
         if not 1 <= batch_size <= self.batch_size:
             raise ValueError(f"batch_size must lie in 1..{self.batch_size}, got {batch_size}")
@@ -79,12 +79,10 @@ class EdgeModel:
     def step(
         self, ids: np.ndarray, state: State, lengths: np.ndarray | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Scores of what follows each id, [b, t, V]: their softmax is the distribution.
-
-        Returns them and the state after the ids.
+        """Returns next-token logits [b, t, V] for each id, and the state after the ids.
 
         Raises:
-          ValueError: an id is not in the vocabulary, or a shape is not the model's.
+          ValueError: an id is outside the vocabulary, or a shape does not fit the model.
         """
         rows, size = np.shape(ids)
         results = self._run("step", ids, state, lengths)
@@ -97,13 +95,13 @@ class EdgeModel:
         state: State,
         lengths: np.ndarray | None = None,
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Nats of each target, [b, t] float32, 0 where it is -1; and the state after the ids."""
+        """Returns the loss of each target in nats, [b, t], 0 where it is -1; and the state."""
         if np.shape(targets) != np.shape(ids):
             raise ValueError(f"targets must have shape {np.shape(ids)}, got {np.shape(targets)}")
         rows, size = np.shape(ids)
         check_ids("targets", targets, self.vocab_size, ignored=-1)
-        wanted = np.maximum(targets, 0)
-        results = self._run("score", ids, state, lengths, targets=wanted)
+        valid_targets = np.maximum(targets, 0)
+        results = self._run("score", ids, state, lengths, targets=valid_targets)
         log_probs = results.pop("log_probs")[:rows, :size]
         return np.where(np.asarray(targets) < 0, np.float32(0), -log_probs), results
 
@@ -126,13 +124,13 @@ class EdgeModel:
     def _checked(self, state: State) -> State:
         specs = self.description.state
         for name, spec in specs.items():
-            found = state.get(name)
-            if found is None:
+            actual = state.get(name)
+            if actual is None:
                 raise ValueError(f"state must have {name} of {spec}, got {', '.join(state)}")
-            if found.shape != spec.shape or found.dtype != spec.dtype:
+            if actual.shape != spec.shape or actual.dtype != spec.dtype:
                 raise ValueError(
-                    f"{name} must have {spec}, got {list(found.shape)} and {found.dtype}; a "
-                    "state belongs to its model"
+                    f"{name} must have {spec}, got {list(actual.shape)} and {actual.dtype}; a "
+                    "state fits its own model only"
                 )
         length, slots = state[LENGTH], specs["keys"].shape[3]
         if length.min() < 0 or length.max() > slots:
@@ -140,21 +138,21 @@ class EdgeModel:
         return state
 
     def _check_shapes(self, path: str) -> None:
-        """Holds model.json to the .tflite file."""
+        """Raises if model.json and the .tflite file differ in shapes."""
         for name, runner in self._runners.items():
-            for key, found in runner.get_input_details().items():
+            for key, details in runner.get_input_details().items():
                 spec = self.description.signatures[name].inputs.get(key)
-                if spec is None or spec.shape != tuple(found["shape"].tolist()):
+                if spec is None or spec.shape != tuple(details["shape"].tolist()):
                     raise ValueError(
                         f"{assets_of(path)}/{FILE_NAME}: signatures.{name}.inputs.{key} must have "
-                        f"shape {found['shape'].tolist()} as in {path}, got {spec}"
+                        f"shape {details['shape'].tolist()} as in {path}, got {spec}"
                     )
 
 
 def scorer(
     path: str, *, num_threads: int | None = None, invalid_utf8: str = "error"
 ) -> text_scorer.TextScorer:
-    """A scorer of texts by a .tflite file; arguments as in `EdgeModel` and `TextScorer`."""
+    """Returns a text scorer of a .tflite file; arguments as in `EdgeModel` and `TextScorer`."""
     model = EdgeModel(path, num_threads)
     return text_scorer.TextScorer(
         model,
@@ -166,14 +164,14 @@ def scorer(
 
 
 def _padded(values, spec: Tensor) -> np.ndarray:
-    """`values` in the corner of zeros of the full shape."""
+    """Returns `values` zero-padded to the full shape."""
     whole = np.zeros(spec.shape, spec.dtype)
     whole[tuple(slice(size) for size in np.shape(values))] = values
     return whole
 
 
 def _describe(path: str) -> EdgeDescription:
-    """Reads model.json, and holds the .tflite file to it."""
+    """Reads model.json, and checks the .tflite file against it."""
     if files.is_remote(path):
         raise ValueError(f"{path} must be a local file; copy it and its {assets_of(path)} here")
     if not files.exists(path):
@@ -184,22 +182,22 @@ def _describe(path: str) -> EdgeDescription:
     about = files.read_json(name, EdgeDescription.from_json)
     size = files.size(path)
     if size != about.file.bytes:
-        raise ValueError(f"{path} must have {about.file.bytes} bytes, as {name} says, got {size}")
+        raise ValueError(f"{path} must have {about.file.bytes} bytes, as in {name}, got {size}")
     with files.open_bytes(path) as file:
         sha256 = files.digest(file)
     if sha256 != about.file.sha256:
-        raise ValueError(f"{path} must be the file that {name} tells of, got another or damage")
+        raise ValueError(f"{path} must be the file described in {name}, got another or damage")
     return about
 
 
 def _tokenizer(path: str, about: EdgeDescription) -> tokenizers.Tokenizer:
-    """The tokenizer beside the file, which must be the one that the model was exported with."""
+    """Loads the tokenizer beside the file; raises if it is not the model's."""
     folder = assets_of(path)
-    found = tokenizers.load(folder)
-    if found.checksum != about.tokenizer.checksum:
+    tokenizer = tokenizers.load(folder)
+    if tokenizer.checksum != about.tokenizer.checksum:
         raise ValueError(
             f"{folder} must hold the tokenizer of {path} (tokenizer.checksum "
             f"{about.tokenizer.checksum[:12]} in {FILE_NAME}), got another "
-            f"({found.checksum[:12]})"
+            f"({tokenizer.checksum[:12]})"
         )
-    return found
+    return tokenizer

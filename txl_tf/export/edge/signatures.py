@@ -1,4 +1,4 @@
-"""What a device is asked: functions of one batch size and one segment length over a model."""
+"""TFLite signatures of static shapes: one batch size, one segment length."""
 
 import types
 from typing import Any
@@ -13,13 +13,13 @@ from txl_tf.models.transformer_xl import TransformerXL
 
 
 class EdgeGraph(tf.Module):
-    """The signatures of a .tflite file, all of static shapes.
+    """The signatures of a .tflite file.
 
         step   input_ids, lengths, STATE -> scores [B, T, V], STATE
         score  input_ids, lengths, targets, STATE -> log_probs [B, T], STATE
 
-    A module, so that the weights go with it. STATE stands for the tensors of `wire.KeyValueWire`.
-    Distances are projected here, once and for all: their projections are no longer needed.
+    A module, so that the weights are saved with it. STATE is the tensors of
+    `state_tensors.KeyValueWire`. Position encodings are projected here, once.
 
     Args, attributes:
       model: a TransformerXL that computes in float32.
@@ -31,9 +31,9 @@ class EdgeGraph(tf.Module):
         super().__init__(name="txl_tf")
         self.batch_size = batch_size
         self.segment_len = segment_len
-        self._log_probs = model.config.cutoffs  # then scores are log-probabilities already
+        self._log_probs = model.config.cutoffs  # with cut-offs scores are log-probabilities
         layers = types.SimpleNamespace(
-            embedding=_RowLookup.of(model.embedding),
+            embedding=_RowLookup.sharing(model.embedding),
             blocks=model.blocks,
             position_tables=model.position_tables,
             biases=model.biases,
@@ -47,7 +47,7 @@ class EdgeGraph(tf.Module):
         self.wire = state_tensors.KeyValueWire(model, batch_size=batch_size)
 
     def concrete(self) -> dict[str, Any]:
-        """Each signature's name and function."""
+        """Returns the function of each signature, by name."""
         ids = tf.TensorSpec([self.batch_size, self.segment_len], tf.int32)
         lengths = tf.TensorSpec([self.batch_size], tf.int32)
         inputs = dict(input_ids=ids, lengths=lengths, **self.wire.specs)
@@ -57,7 +57,7 @@ class EdgeGraph(tf.Module):
         }
 
     def initial(self) -> dict[str, Any]:
-        """The state of rows that have read nothing."""
+        """Returns the state of rows without history."""
         return self.wire.pack(self._carried.initial(self.batch_size))
 
     def _step(self, input_ids, lengths, **tensors):
@@ -65,7 +65,7 @@ class EdgeGraph(tf.Module):
         return {"scores": scores, **self.wire.pack(state)}
 
     def _score(self, targets, **inputs):
-        """No loss of the model: loops and scatters are not built into TFLite."""
+        """Not by the model's loss: its loops and scatters are not TFLite builtins."""
         results = self._step(**inputs)
         scores = results.pop("scores")
         log_probs = scores if self._log_probs else tf.nn.log_softmax(scores)
@@ -73,15 +73,15 @@ class EdgeGraph(tf.Module):
 
 
 class _RowLookup(AdaptiveEmbedding):
-    """Looks up by TFLite's EMBEDDING_LOOKUP, which takes a table of int8 as it is.
+    """Embedding by TFLite's EMBEDDING_LOOKUP, which reads int8 tables directly.
 
-    A GATHER would have all of a quantised table unpacked to float32, and a second table for the
-    softmax that shares it.
+    A GATHER would dequantise a whole table to float32, and need a second table for a softmax that
+    shares it.
     """
 
     @classmethod
-    def of(cls, layer: AdaptiveEmbedding) -> "_RowLookup":
-        """One that shares the weights of `layer`."""
+    def sharing(cls, layer: AdaptiveEmbedding) -> "_RowLookup":
+        """Returns an embedding that shares the weights of `layer`."""
         new = cls.from_config(layer.get_config())
         new.tables, new.projections = layer.tables, layer.projections
         new.built = True
@@ -99,5 +99,5 @@ class _RowLookup(AdaptiveEmbedding):
 
 @tf.function(experimental_implements="embedding_matmul", autograph=False)
 def _lookup(table, ids):
-    """The converter knows this function by its label. [n, e], [N] -> [N, e]."""
+    """Marked for the converter, which replaces it by EMBEDDING_LOOKUP. [n, e], [N] -> [N, e]."""
     return tf.gather(table, ids)

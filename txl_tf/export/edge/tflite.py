@@ -1,10 +1,10 @@
-"""Converts a model for devices: NAME.tflite, and beside it NAME.assets with all that use needs.
+"""Conversion of a model for devices: NAME.tflite, and NAME.assets with everything else.
 
     NAME.tflite
     NAME.assets/tokenizer.json, vocabulary     as in a model_dir
-    NAME.assets/model.json                     shapes, config, checksum, what was measured
+    NAME.assets/model.json                     shapes, config, checksum, measurements
 
-`edge` runs it.
+`edge.runtime` runs it.
 """
 
 import dataclasses
@@ -31,19 +31,19 @@ from txl_tf.export.edge import (
 from txl_tf.export.edge.calibration import Sample
 from txl_tf.export.edge.signatures import EdgeGraph
 
-CALIBRATION_SEGMENTS = 64  # batches that int8 learns its ranges from
+CALIBRATION_SEGMENTS = 64  # number of batches for int8 calibration
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a conversion came to.
+    """Result of a conversion.
 
     Attributes:
       path: of the .tflite file.
       quantize: as given.
       bytes: of that file.
-      ops: how often it uses each operator, over both signatures.
-      agreement: with the original model on held-out text; None where none was given.
+      ops: count of each operator, over both signatures.
+      agreement: with the original model on held-out text, or None.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Report:
     agreement: agreement.Agreement | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, the agreement's among the others."""
+        """Returns plain values for JSON, with those of the agreement inlined."""
         values = dataclasses.asdict(self)
         measured = values.pop("agreement")
         return values | (measured or {})
@@ -72,22 +72,22 @@ def export_tflite(
     held_out: Sample | None = None,
     progress: agreement.Progress | None = None,
 ) -> Report:
-    """Writes the .tflite file and its folder, whole or not at all.
+    """Writes the .tflite file and its folder, complete or not at all.
 
     Args:
-      model: a TransformerXL that computes in float32; its lengths are those of the export.
-      tokenizer: the one it was trained with.
+      model: a TransformerXL that computes in float32; the export keeps its lengths.
+      tokenizer: of the model.
       config: of the run, for model.json.
       path: the file, NAME.tflite.
       segment_len, batch_size: T and B, fixed in the file.
       quantize: "none", "float16", "dynamic" or "int8"; see `quantization`.
-      calibration: text like that of use, which "int8" needs.
+      calibration: typical text, required by "int8".
       held_out: another text, on which the result is compared with `model`.
-      progress: called while it is compared.
+      progress: called during the comparison.
 
     Raises:
-      ValueError: a value breaks a rule, there is something at `path` already, or what was converted
-        does not run or gives NaN.
+      ValueError: an argument is invalid, `path` exists, or the converted model does not run or
+        gives NaN.
     """
     path = str(path)
     _check(model, tokenizer, path, segment_len, batch_size)
@@ -95,14 +95,14 @@ def export_tflite(
         choices = ", ".join(quantization.QUANTIZATIONS)
         raise ValueError(f"quantize must be one of {choices}, got {quantize!r}")
     if quantize == "int8" and (calibration is None or len(calibration.ids) < 2):
-        raise ValueError("calibration must be given for int8, at least 2 tokens of text, got none")
+        raise ValueError("calibration must have at least 2 tokens for int8, got none")
     with outputs.held("output", path, check_new, any_name=True) as output:
         graph = EdgeGraph(model, batch_size=batch_size, segment_len=segment_len)
         signatures = graph.concrete()
         data = _convert(graph, signatures, quantize, calibration)
         ops = flatbuffer.count_ops(data)
-        if foreign := flatbuffer.not_built_in(ops):
-            raise ValueError(f"the model must consist of TFLite's own operators, got {foreign}")
+        if others := flatbuffer.not_built_in(ops):
+            raise ValueError(f"model must consist of TFLite builtins, got {others}")
         with tempfile.TemporaryDirectory() as folder:
             draft = os.path.join(folder, os.path.basename(path))
             assets = runtime.assets_of(draft)
@@ -121,21 +121,21 @@ def export_tflite(
             report = Report(
                 path=path, quantize=quantize, bytes=len(data), ops=ops, agreement=measured
             )
-            told = {name: value for name, value in report.to_dict().items() if name != "path"}
-            _write_description(assets, about | {"report": told})
+            report_values = {k: v for k, v in report.to_dict().items() if k != "path"}
+            _write_description(assets, about | {"report": report_values})
             _publish(draft, output)
     return report
 
 
 def _check(model, tokenizer: Tokenizer, path: str, segment_len: int, batch_size: int) -> None:
-    """Refuses what cannot be exported."""
+    """Raises if the model cannot be exported."""
     for name, value in (("segment_len", segment_len), ("batch_size", batch_size)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
     if not os.path.basename(path).removesuffix(runtime.SUFFIX) or not path.endswith(runtime.SUFFIX):
         raise ValueError(f"output must be a file name that ends in {runtime.SUFFIX}, got {path}")
     if model.compute_dtype != "float32":
-        raise ValueError(f"the model must compute in float32, got {model.compute_dtype}")
+        raise ValueError(f"model must compute in float32, got {model.compute_dtype}")
     if model.config.mem_len < 1:
         raise ValueError("mem_len must be at least 1 for a device, got 0")
     if tokenizer.vocab_size != model.config.vocab_size:
@@ -157,12 +157,12 @@ def _convert(
 
 
 def _examples(graph: EdgeGraph, step, ids):
-    """Yields (signature, inputs) as the model meets them when it reads `ids` from the start on."""
+    """Yields (signature, inputs) of the model reading `ids` from the start."""
     state = {name: x.numpy() for name, x in graph.initial().items()}
     batches = agreement.rows(ids, graph.batch_size, graph.segment_len)
-    for read, targets, lengths in itertools.islice(batches, CALIBRATION_SEGMENTS):
-        padding = [[0, 0], [0, graph.segment_len - read.shape[1]]]
-        inputs = dict(input_ids=np.pad(read, padding), lengths=lengths, **state)
+    for row_ids, targets, lengths in itertools.islice(batches, CALIBRATION_SEGMENTS):
+        padding = [[0, 0], [0, graph.segment_len - row_ids.shape[1]]]
+        inputs = dict(input_ids=np.pad(row_ids, padding), lengths=lengths, **state)
         yield "step", inputs
         yield "score", inputs | {"targets": np.pad(targets, padding)}
         results = step(**{name: tf.constant(x) for name, x in inputs.items()})
@@ -170,15 +170,15 @@ def _examples(graph: EdgeGraph, step, ids):
 
 
 def _run_once(converted: runtime.EdgeModel) -> None:
-    """Calls each signature of the written file, on the id 0 in every place.
+    """Calls each signature of the written file once, with ids 0.
 
     Raises:
       ValueError: a score is NaN or infinite.
     """
     ids = np.zeros([converted.batch_size, converted.segment_len], np.int32)
     state = converted.initial(converted.batch_size)
-    found = {"step": converted.step(ids, state)[0], "score": converted.nll(ids, ids, state)[0]}
-    for signature, values in found.items():
+    results = {"step": converted.step(ids, state)[0], "score": converted.nll(ids, ids, state)[0]}
+    for signature, values in results.items():
         if not np.isfinite(values).all():
             raise ValueError(f"signature {signature} must give finite scores, got NaN or infinity")
 
@@ -191,7 +191,7 @@ def _describe(
     quantize: str,
     draft: str,
 ) -> dict[str, Any]:
-    """What model.json says, but for the report."""
+    """Returns the contents of model.json, without the report."""
     with files.open_bytes(draft) as file:
         sha256 = files.digest(file)
     return {
@@ -229,7 +229,7 @@ def _tensors(specs) -> dict[str, Any]:
 
 
 def _initial_state(graph: EdgeGraph) -> dict[str, Any]:
-    """Each tensor of a fresh state as one number, or [L, H, K] where slots are not zero."""
+    """Returns each tensor of an initial state as one number, or as [L, H, K] if not 0."""
     tensors = {name: x.numpy() for name, x in graph.initial().items()}
     length = int(tensors.pop(description.LENGTH)[0])
     slots = {name: x[0, :, :, 0].tolist() if x.any() else 0.0 for name, x in tensors.items()}
@@ -242,13 +242,13 @@ def _write_description(assets: str, about: dict[str, Any]) -> None:
 
 
 def check_new(name: str, path: str) -> None:
-    """Refuses to replace a model or its folder."""
-    for taken in filter(files.exists, (path, runtime.assets_of(path))):
-        raise ValueError(f"{name} must not exist yet, got {taken}")
+    """Raises if the model or its folder exists."""
+    for existing in filter(files.exists, (path, runtime.assets_of(path))):
+        raise ValueError(f"{name} must not exist yet, got {existing}")
 
 
 def _publish(finished: str, output: outputs.Output) -> None:
-    """Puts the finished files at their place; the .tflite file comes last."""
+    """Moves the finished files to the output path, the .tflite file last."""
     with outputs.draft(output.path) as folder:
         draft = os.path.join(folder, os.path.basename(output.path))
         files.make_folder(runtime.assets_of(draft))

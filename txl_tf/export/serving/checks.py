@@ -1,4 +1,4 @@
-"""What an export refuses, and in which words: INVALID_ARGUMENT, wherever the graph is run."""
+"""Input checks of a serving graph: each raises INVALID_ARGUMENT with a message."""
 
 import tensorflow as tf
 
@@ -6,27 +6,27 @@ from txl_tf.export.text_graph.checks import unless
 
 
 def no_row(wrong, values, rule: str):
-    """`values`, or an error with the rule and the first of them that is `wrong`."""
+    """Returns `values`, or fails with the rule and the first `wrong` value."""
     return unless(tf.reduce_any(wrong), lambda: [f"{rule}, got", _first(wrong, values)], values)
 
 
 def _first(wrong, values):
-    """The first of `values` that is wrong."""
+    """Returns the first of `values` that is wrong."""
     return tf.reshape(values, [-1])[tf.argmax(tf.reshape(wrong, [-1]))]
 
 
 def at_least(values, low: int, name: str):
-    """`values`, or an error that names the first below `low`."""
+    """Returns `values`, or fails with the first below `low`."""
     return no_row(values < low, values, f"{name} must be at least {low}")
 
 
 def at_most(values, high: int, name: str):
-    """`values`, or an error that names the first above `high`."""
+    """Returns `values`, or fails with the first above `high`."""
     return no_row(values > high, values, f"{name} must be at most {high}")
 
 
 def within(values, high, name: str):
-    """`values`, or an error that names the first below 0 or above `high`, a scalar."""
+    """Returns `values`, or fails with the first outside 0..`high`, a scalar."""
     wrong = (values < 0) | (values > high)
 
     def message():
@@ -36,23 +36,23 @@ def within(values, high, name: str):
 
 
 def same_rows(x, rows, name: str):
-    """`x`, or an error if it has not as many rows as the ids."""
-    found = tf.shape(x)[0]
+    """Returns `x`, or fails if its number of rows is not `rows`."""
+    actual = tf.shape(x)[0]
     rule = f"{name} must have as many rows as input_ids:"
-    return unless(found != rows, lambda: [rule, rows, "but got", found], x)
+    return unless(actual != rows, lambda: [rule, rows, "but got", actual], x)
 
 
 def shaped(x, spec, name: str):
-    """`x`, or an error that names its shape, as when the state is another model's."""
+    """Returns `x`, or fails with its shape, for example for another model's state."""
     expected = spec.shape.as_list()
-    found = tf.shape(x)
-    same = tf.reduce_all(found[1:] == tf.constant(expected[1:], tf.int32))
+    actual = tf.shape(x)
+    same = tf.reduce_all(actual[1:] == tf.constant(expected[1:], tf.int32))
 
     def message():
-        sizes = tf.strings.reduce_join(tf.strings.as_string(found), separator=", ")
-        told = ", ".join("rows" if size is None else str(size) for size in expected)
+        sizes = tf.strings.reduce_join(tf.strings.as_string(actual), separator=", ")
+        wanted = ", ".join("rows" if size is None else str(size) for size in expected)
         return [
-            f"{name} must be the state of this model, with shape [{told}], but has shape",
+            f"{name} must be the state of this model, with shape [{wanted}], but has shape",
             sizes,
         ]
 

@@ -1,4 +1,4 @@
-"""`model.json`: what an export is and how it is called, for those who do not read its protos."""
+"""`model.json` of a SavedModel: signatures, state shapes and config."""
 
 import dataclasses
 import math
@@ -21,11 +21,14 @@ _HIDDEN_SIGNATURES = ("__saved_model_init_op",)  # TensorFlow's own
 def describe(
     folder: str, layout: state_tensors.Wire, tokenizer: Tokenizer, config: Config, model
 ) -> dict[str, Any]:
-    """The description of the SavedModel in `folder`.
+    """Returns the description of the SavedModel in `folder`.
 
     Args:
-      layout: of the state.
-      config: of the run; its model section is replaced by `model`'s own.
+      folder: of the SavedModel.
+      layout: of the state tensors.
+      tokenizer: of the model.
+      config: of the run; its model section is replaced by that of `model`.
+      model: the exported TransformerXL.
     """
     config = dataclasses.replace(config, model=model.config)
     state = {name: tensor(spec) for name, spec in layout.specs.items()}
@@ -46,7 +49,7 @@ def describe(
 
 
 def tensor(spec: tf.TensorSpec) -> dict[str, Any]:
-    """Shape, with -1 where a size is open, and dtype."""
+    """Returns the shape, with -1 for unknown sizes, and the dtype."""
     shape = [-1 if size is None else size for size in spec.shape]
     return {"shape": shape, "dtype": spec.dtype.name}
 
@@ -56,12 +59,12 @@ def _bytes(spec: tf.TensorSpec) -> int:
 
 
 def _signatures(folder: str) -> dict[str, Any]:
-    """Names of the graph's tensors by signature, as a session takes them."""
+    """Returns the graph's tensor names by signature, for sessions."""
     data = files.read_bytes(os.path.join(folder, "saved_model.pb"))
     (graph,) = saved_model_pb2.SavedModel.FromString(data).meta_graphs
     return {
-        name: {"inputs": _tensors(found.inputs), "outputs": _tensors(found.outputs)}
-        for name, found in sorted(graph.signature_def.items())
+        name: {"inputs": _tensors(signature.inputs), "outputs": _tensors(signature.outputs)}
+        for name, signature in sorted(graph.signature_def.items())
         if name not in _HIDDEN_SIGNATURES
     }
 

@@ -1,33 +1,33 @@
-"""Rows of ids in a graph, read segment by segment."""
+"""Segment-wise reading of rows of ids in a graph."""
 
 import tensorflow as tf
 
 
 class Segments:
-    """Rows cut at the same places into equal segments, no longer than the longest row.
+    """Rows cut into equal segments, all at the same positions, up to the longest row.
 
-    Shapes: ids [B, N] int32; lengths [B], how many of the N are real, the first ones.
+    Shapes: ids [B, N] int32; lengths [B], number of real ids of each row, from the first on.
 
     Args:
-      most: tokens of a segment.
-      least: segments there are at least, be they empty.
+      max_len: maximum tokens of a segment.
+      min_count: minimum number of segments, even if empty.
 
     Attributes:
-      count: how many segments.
-      padded: tokens of all of them.
+      count: number of segments.
+      padded: total number of tokens.
     """
 
-    def __init__(self, ids, lengths, most: int, least: int = 0):
-        longest = tf.reduce_max(tf.concat([lengths, [least]], axis=0))
+    def __init__(self, ids, lengths, max_len: int, min_count: int = 0):
+        longest = tf.reduce_max(tf.concat([lengths, [min_count]], axis=0))
         ids = ids[:, :longest]
         self._lengths = lengths
-        self._size = tf.clip_by_value(longest, 1, most)
+        self._size = tf.clip_by_value(longest, 1, max_len)
         self.count = -(-longest // self._size)
         self.padded = self.count * self._size
         self._ids = tf.pad(ids, [[0, 0], [0, self.padded - tf.shape(ids)[1]]])
 
     def part(self, i):
-        """Segment i: ids [B, T], and how many of them are real, [B]."""
+        """Returns segment i: ids [B, T], and the number of real ones, [B]."""
         start = i * self._size
         real = tf.clip_by_value(self._lengths - start, 0, self._size)
         return self._ids[:, start : start + self._size], real

@@ -1,4 +1,4 @@
-"""What a server is asked: functions of flat named tensors over one model and its tokenizer."""
+"""Serving signatures: functions of flat named tensors over a model and its tokenizer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,15 +16,15 @@ from txl_tf.inference.decoding import CHUNK
 from txl_tf.inference.generation import start_id
 from txl_tf.ops.shapes import shape_of
 
-MOST_LENGTH = 2**20  # tokens that a server is asked to write at once: hours, not its memory
+MOST_LENGTH = 2**20  # maximum tokens of a request: hours, but bounded memory
 
 
 class Signatures(tf.Module):
-    """The functions of an export; a module, so that weights and tables go with it.
+    """The functions of an export; a module, so that weights and tables are saved with it.
 
-    Batch is the first axis of every tensor, and no row depends on its neighbours: a server may run
-    the rows of many requests as one. Nothing is kept from call to call. STATE stands for the
-    tensors of `wire`: keys and values, or mems, and mem_length.
+    Batch is the first axis of every tensor, and rows are independent: a server may batch the rows
+    of many requests. Nothing is kept between calls. STATE is the tensors of `state_tensors`: keys
+    and values, or mems, and mem_length.
 
         step           input_ids [B, T], lengths [B], STATE -> scores [B, T, V], STATE
         step_int64     the same with ids and lengths in int64
@@ -34,16 +34,16 @@ class Signatures(tf.Module):
         encode         text [B] -> ids [B, N], lengths [B]
         decode         ids [B, N], lengths [B] -> text [B]
 
-    score, like the program, takes a text as a whole file; generate and encode leave its last line
-    open. log_probs is 0 for the first token, which nothing stands before, and past the end.
-    Wrong input is INVALID_ARGUMENT and a line that names it.
+    score treats a text as a whole file, like the program; generate and encode leave its last line
+    open. log_probs is 0 for the first token, which has no context, and after the end. Invalid input
+    is INVALID_ARGUMENT with a message.
 
     Args:
-      model: a TransformerXL with `mem_len` above 0 if it is to generate.
-      tokenizer: the one it was trained with.
-      state: "kv" or "hidden": what crosses the wire.
-      state_dtype: float32 or float16, of its floats on the wire.
-      segment_len: tokens read at once inside score and generate.
+      model: a TransformerXL; generate needs `mem_len` above 0.
+      tokenizer: of the model.
+      state: kind of state tensors, "kv" or "hidden".
+      state_dtype: float32 or float16, of the float state tensors.
+      segment_len: tokens per segment inside score and generate.
     """
 
     def __init__(
@@ -66,22 +66,22 @@ class Signatures(tf.Module):
             carried = states.KeyValueState(model, segment_len)
         self._inside = carried
         self.encodings = carried.encodings
-        self.text = text_graph.of(tokenizer)
+        self.text = text_graph.from_tokenizer(tokenizer)
         self._start_id = start_id(tokenizer)
         self._unknown_id = tokenizer.unknown_id
 
     def concrete(self) -> dict[str, Any]:
-        """Each signature's name and function."""
+        """Returns the function of each signature, by name."""
         state = self.wire.specs
         some, ids = _spec([None]), _spec([None, None])
         text = _spec([None], tf.string)
         floats = _spec([None], tf.float32)
-        # An attribute as well: Keras calls a layer's endpoint by position, signatures take names.
-        # A concrete function, as saving would trace any other anew.
+        # Also an attribute: Keras calls a layer's endpoint by position, signatures by name.
+        # Concrete, as saving would retrace any other function.
         traced = tf.function(self._step, autograph=False)
         step = self.step = traced.get_concrete_function(ids, some, **state)
         wide = dict(input_ids=_spec([None, None], tf.int64), lengths=_spec([None], tf.int64))
-        found = {
+        functions = {
             "serving_default": step,
             "step": step,
             "step_int64": state_tensors.function(self._step_int64, **wide, **state),
@@ -91,7 +91,7 @@ class Signatures(tf.Module):
             "decode": state_tensors.function(self._decode, ids=ids, lengths=some),
         }
         if self.wire.mem_len:
-            found["generate"] = state_tensors.function(
+            functions["generate"] = state_tensors.function(
                 self._generate,
                 prompts=text,
                 length=some,
@@ -100,7 +100,7 @@ class Signatures(tf.Module):
                 top_p=floats,
                 seed=some,
             )
-        return found
+        return functions
 
     def _step(self, input_ids, lengths, **tensors):
         input_ids, lengths = self._checked(input_ids, lengths)
@@ -128,8 +128,8 @@ class Signatures(tf.Module):
         ids, lengths = self.text.encode(text, complete=True)
         rows, size = shape_of(ids)
         scored = tf.maximum(lengths - 1, 0)  # [B]
-        segments = Segments(ids[:, :-1], scored, self._segment_len, least=1)
-        targets = Segments(ids[:, 1:], scored, self._segment_len, least=1)
+        segments = Segments(ids[:, :-1], scored, self._segment_len, min_count=1)
+        targets = Segments(ids[:, 1:], scored, self._segment_len, min_count=1)
         nats = tf.TensorArray(tf.float32, segments.count, element_shape=[None, None])
 
         def read_one(i, state, nats):
@@ -147,16 +147,18 @@ class Signatures(tf.Module):
     def _generate(self, prompts, length, temperature, top_k, top_p, seed):
         length = checks.at_most(checks.at_least(length, 0, "length"), MOST_LENGTH, "length")
         top_k, seed = checks.at_least(top_k, 0, "top_k"), checks.at_least(seed, 0, "seed")
-        cold = ~((temperature >= 0) & (temperature < float("inf")))  # NaN too
-        temperature = checks.no_row(cold, temperature, "temperature must be at least 0 and finite")
+        invalid = ~((temperature >= 0) & (temperature < float("inf")))  # NaN too
+        temperature = checks.no_row(
+            invalid, temperature, "temperature must be at least 0 and finite"
+        )
         top_p = checks.no_row(
             ~((top_p > 0) & (top_p <= 1)), top_p, "top_p must be above 0 and at most 1"
         )
-        read, lengths = self.text.encode(prompts, complete=False)
-        rows = shape_of(read)[0]
-        last, state = self._read_prompts(read, lengths)
-        seeds = tf.stack([seed, tf.zeros_like(seed)], axis=1)  # [B, 2]: each row is a sample 0
-        steps = tf.reduce_max(tf.concat([length, [1]], axis=0))  # an array of none has no shape
+        prompt_ids, lengths = self.text.encode(prompts, complete=False)
+        rows = shape_of(prompt_ids)[0]
+        last, state = self._read_prompts(prompt_ids, lengths)
+        seeds = tf.stack([seed, tf.zeros_like(seed)], axis=1)  # [B, 2]: sample 0 of each row
+        steps = tf.reduce_max(tf.concat([length, [1]], axis=0))  # an empty TensorArray has no shape
         written = tf.TensorArray(tf.int32, steps, element_shape=[None])
 
         def write_one(step, last, state, chances, written):
@@ -182,10 +184,10 @@ class Signatures(tf.Module):
             (0, last, self._inside.to_ring_buffer(state), tf.zeros([rows, CHUNK]), written),
         )
         ids = tf.transpose(tf.reshape(written.stack(), [steps, rows]))  # [B, steps]
-        return {"text": self.text.decode_after(read, lengths, ids, length)}
+        return {"text": self.text.decode_after(prompt_ids, lengths, ids, length)}
 
     def _read_prompts(self, ids, lengths):
-        """The last id of each prompt, and the state before it. An empty one is the start id."""
+        """Returns each prompt's last id and the state before it; empty ones get the start id."""
         rows = shape_of(ids)[0]
         empty = lengths == 0
         ids = tf.pad(ids, [[0, 0], [0, 1]])  # N may be 0
@@ -207,7 +209,7 @@ class Signatures(tf.Module):
         return () if self._unknown_id is None else (self._unknown_id,)
 
     def _checked(self, ids, lengths):
-        """int32 ids and lengths; ids past a row's length become 0, whatever they were."""
+        """Returns int32 ids and lengths; ids past a row's length become 0 unchecked."""
         lengths = checks.within(lengths, tf.shape(ids, lengths.dtype)[1], "lengths")
         lengths = checks.same_rows(lengths, shape_of(ids)[0], "lengths")
         real = tf.sequence_mask(lengths, shape_of(ids)[1])

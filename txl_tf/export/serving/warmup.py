@@ -1,4 +1,4 @@
-"""Requests that TF Serving runs before it says that a version is ready."""
+"""Warm-up requests, which TF Serving runs before a version is ready."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ with extras.required("serving"):
     from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 FILE_NAME = "tf_serving_warmup_requests"
-_TOKENS = (1, 16)  # of a row: as when generating, and as when reading
+_TOKENS = (1, 16)  # tokens per row, as in generation and in reading
 
 
 def write(
@@ -25,18 +25,18 @@ def write(
     functions: Mapping[str, Callable[..., Mapping[str, Any]]],
     text: str,
 ) -> None:
-    """Writes a request or two for each signature, as a TFRecord of `PredictionLog`.
+    """Writes one or two requests per signature, as a TFRecord of `PredictionLog`.
 
-    Each request is run before it is written: a server would not load a version that fails one.
+    Each request is run first: a server would not load a version that fails one.
 
     Args:
       name: of the model.
       description: as in `model.json`.
       functions: the signatures.
-      text: some that the model knows; see `text_of`.
+      text: a valid text for the model; see `text_of`.
 
     Raises:
-      ValueError: a request fails, or its answer has NaN or infinite numbers.
+      ValueError: a request fails, or its result is NaN or infinite.
     """
     with tf.io.TFRecordWriter(path) as writer, _unoptimized():
         for signature, inputs in requests(description, text):
@@ -49,7 +49,7 @@ def write(
 
 
 def text_of(tokenizer: Tokenizer) -> str:
-    """Returns a printable text of one token that the tokenizer knows; "" if there is none."""
+    """Returns a printable text of one known token, or "" if there is none."""
     for token_id in range(tokenizer.vocab_size):
         text = tokenizer.decode([token_id])
         if text.isprintable() and _is_known(tokenizer, text):
@@ -60,14 +60,14 @@ def text_of(tokenizer: Tokenizer) -> str:
 def _is_known(tokenizer: Tokenizer, text: str) -> bool:
     try:
         ids = tokenizer.encode(text)
-    except ValueError:  # refused: in lower case, say, it is another symbol
+    except ValueError:  # for example, lower case makes it another symbol
         return False
     return len(ids) > 0 and tokenizer.unknown_id not in ids
 
 
 @contextlib.contextmanager
 def _unoptimized() -> Iterator[None]:
-    """Leaves graphs as they are: optimizing one takes longer than running it once or twice."""
+    """Disables graph optimisation: it takes longer than running a graph once or twice."""
     name = "disable_meta_optimizer"
     before = tf.config.optimizer.get_experimental_options().get(name, False)
     tf.config.optimizer.set_experimental_options({name: True})
@@ -80,10 +80,10 @@ def _unoptimized() -> Iterator[None]:
 def _run(signature: str, function: Callable[..., Mapping[str, Any]], inputs) -> None:
     tensors = {name: tf.constant(tf.make_ndarray(proto)) for name, proto in inputs.items()}
     try:
-        found = function(**tensors)
+        results = function(**tensors)
     except tf.errors.InvalidArgumentError as error:
         raise ValueError(f"signature {signature} must run, got: {error.message}") from error
-    for name, value in found.items():
+    for name, value in results.items():
         if value.dtype.is_floating and not np.isfinite(value).all():
             raise ValueError(f"signature {signature} must give finite {name}, got NaN or infinity")
 
@@ -91,8 +91,8 @@ def _run(signature: str, function: Callable[..., Mapping[str, Any]], inputs) -> 
 def requests(
     description: dict[str, Any], text: str
 ) -> Iterator[tuple[str, dict[str, tensor_pb2.TensorProto]]]:
-    """Yields signatures and inputs: one row, read by an empty state."""
-    state = {name: _zeros(told) for name, told in description["state"].items()}
+    """Yields (signature, inputs): one row with an empty state."""
+    state = {name: _zeros(spec) for name, spec in description["state"].items()}
     texts = _proto(np.array([text.encode()], object))
     yield "initial_state", {"batch_size": _proto([1])}
     for size in _TOKENS:
@@ -119,10 +119,10 @@ def _proto(values) -> tensor_pb2.TensorProto:
     return tf.make_tensor_proto(values)  # lists are int32 or float32
 
 
-def _zeros(told: dict[str, Any]) -> tensor_pb2.TensorProto:
-    """One row of zeros. A single number stands for all: the file need not hold a whole state."""
-    dtype = tf.dtypes.as_dtype(told["dtype"])
-    shape = tf.TensorShape([1, *told["shape"][1:]])
-    proto = tf.make_tensor_proto(0, dtype, [min(shape.num_elements(), 1)])  # none without a memory
+def _zeros(spec: dict[str, Any]) -> tensor_pb2.TensorProto:
+    """Returns one row of zeros, stored as a single broadcast value to keep the file small."""
+    dtype = tf.dtypes.as_dtype(spec["dtype"])
+    shape = tf.TensorShape([1, *spec["shape"][1:]])
+    proto = tf.make_tensor_proto(0, dtype, [min(shape.num_elements(), 1)])  # empty without memory
     proto.tensor_shape.CopyFrom(shape.as_proto())
     return proto

@@ -1,4 +1,4 @@
-"""Tokenizers inside TensorFlow graphs, by kind: they go with an export and need no Python there."""
+"""Tokenizers as TensorFlow graphs, by kind: part of an export, without Python."""
 
 from txl_tf.data import tokenizers
 from txl_tf.export.text_graph.byte import ByteGraph
@@ -14,7 +14,7 @@ __all__ = [
     "SentencePieceGraph",
     "TextGraph",
     "WordGraph",
-    "of",
+    "from_tokenizer",
 ]
 
 GRAPHS: dict[str, type[TextGraph]] = {
@@ -25,6 +25,6 @@ GRAPHS: dict[str, type[TextGraph]] = {
 }
 
 
-def of(tokenizer: tokenizers.Tokenizer) -> TextGraph:
-    """The same tokenizer, for graphs."""
+def from_tokenizer(tokenizer: tokenizers.Tokenizer) -> TextGraph:
+    """Returns the graph form of a tokenizer."""
     return GRAPHS[tokenizer.kind](tokenizer)

@@ -1,4 +1,4 @@
-"""Bytes in a graph."""
+"""Byte tokenizer in a graph."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ from txl_tf.export.text_graph import graph
 
 
 class ByteGraph(graph.TextGraph):
-    """`ByteTokenizer` in a graph: any bytes will do, and a byte-order mark is three of them."""
+    """`ByteTokenizer` in a graph: any bytes are valid; a byte-order mark is three of them."""
 
     def __init__(self, tokenizer: tokenizers.ByteTokenizer):
         super().__init__(tokenizer)
@@ -19,8 +19,8 @@ class ByteGraph(graph.TextGraph):
         if self.drop_newlines:
             text = tf.strings.regex_replace(text, "\n", "")
         lengths = tf.strings.length(text)
-        longest = tf.reduce_max(tf.concat([lengths, [0]], 0))  # 0 where there are no rows
-        width = tf.maximum(longest, 1)  # decode_raw takes no 0
+        longest = tf.reduce_max(tf.concat([lengths, [0]], 0))  # 0 without rows
+        width = tf.maximum(longest, 1)  # decode_raw requires 1
         values = tf.io.decode_raw(text, tf.uint8, fixed_length=width)[:, :longest]
         return tf.cast(values, tf.int32), lengths
 

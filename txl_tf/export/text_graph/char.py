@@ -1,4 +1,4 @@
-"""Code points in a graph."""
+"""Character tokenizer in a graph."""
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ class CharGraph(counted.CountedGraph):
     def __init__(self, tokenizer: tokenizers.CharTokenizer):
         super().__init__(tokenizer)
         self.drop_newlines = tokenizer.drop_newlines
-        known = {_NO_CODE: self.fallback}  # as a table must not be empty
+        known = {_NO_CODE: self.fallback}  # a table must not be empty
         known |= {ord(s): i for s, i in tokenizer.vocabulary.ids.items() if len(s) == 1}
         if self.marks:
             known[ord("\n")] = tokenizer.vocabulary.ids[counted_tokenizer.END_OF_LINE]
@@ -29,7 +29,7 @@ class CharGraph(counted.CountedGraph):
         codes = tf.strings.unicode_decode(self.ended(text, complete), "UTF-8")
         ids = tf.ragged.map_flat_values(self.ids.lookup, codes)  # [B, N]
         if self.refuses_unknown:
-            ids = checks.known(ids, lambda place: _character(codes.flat_values[place]))
+            ids = checks.known(ids, lambda index: _character(codes.flat_values[index]))
         return graph.padded(ids)
 
     def _text(self, rows):

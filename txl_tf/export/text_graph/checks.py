@@ -1,34 +1,34 @@
-"""What a graph refuses, and in which words."""
+"""Checks in graphs: each raises INVALID_ARGUMENT with a message."""
 
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from txl_tf.export.text_graph import places
+from txl_tf.export.text_graph import positions
 
-_SHOWN = 40  # characters of a symbol that a message shows
+_SHOWN = 40  # maximum characters of a symbol in a message
 _BYTES = [f"0x{value:02x}" for value in range(256)]
 
 
 def unless(wrong, message: Callable[[], Sequence], value):
-    """`value`, or INVALID_ARGUMENT with the parts of `message` if `wrong`.
+    """Returns `value`, or fails with the joined parts of `message` if `wrong`.
 
-    The value comes out of the branch that was taken, so whatever needs it waits for the check; and
-    a message costs nothing where it is not needed.
+    `value` comes from the branch taken, so whatever depends on it waits for the check; messages are
+    computed only on failure.
     """
 
-    def refuse():
+    def fail():
         parts = [tf.strings.as_string(part) for part in message()]
         content = tf.strings.join(parts, " ")
         with tf.control_dependencies([tf.debugging.Assert(False, [content])]):
             return tf.identity(value)
 
-    return tf.cond(wrong, refuse, lambda: tf.identity(value))
+    return tf.cond(wrong, fail, lambda: tf.identity(value))
 
 
 def utf8(text):
-    """`text` [B], or an error that names row, offset and byte."""
-    # Bytes of valid text never become NUL, and those that are not valid are never NUL before.
+    """Returns `text` [B], or fails with row, offset and byte."""
+    # NUL marks invalid bytes only: valid text is unchanged, and NUL itself is valid.
     marked = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", replacement_char=0)
 
     def message():
@@ -44,24 +44,24 @@ def utf8(text):
 
 
 def known(ids, symbol: Callable):
-    """Ragged `ids` [B, N], or an error that names the first symbol whose id is -1.
+    """Returns ragged `ids` [B, N], or fails with the first symbol whose id is -1.
 
-    `symbol` tells it from its place among those of all rows.
+    `symbol` returns the symbol at a flat index.
     """
     flat = ids.flat_values
 
     def message():
-        place = tf.argmax(flat < 0)
-        shown = tf.strings.substr(symbol(place), 0, _SHOWN, "UTF8_CHAR")
-        quoted = tf.strings.join(["`", shown, "`"])  # other quotes would show as \'
-        row = places.row_ids(ids)[place]
+        index = tf.argmax(flat < 0)
+        shown = tf.strings.substr(symbol(index), 0, _SHOWN, "UTF8_CHAR")
+        quoted = tf.strings.join(["`", shown, "`"])  # other quotes are escaped as \'
+        row = positions.row_ids(ids)[index]
         return ["text must hold only symbols of the vocabulary, got", quoted, "in row", row]
 
     return ids.with_flat_values(unless(tf.reduce_any(flat < 0), message, flat))
 
 
 def ids_in_range(ids, vocab_size: int):
-    """Ragged `ids` [B, N], or an error that names the first outside 0..vocab_size-1."""
+    """Returns ragged `ids` [B, N], or fails with the first outside 0..vocab_size-1."""
     flat = ids.flat_values
     wrong = (flat < 0) | (flat >= vocab_size)
     rule = f"ids must lie in 0..{vocab_size - 1} (vocabulary of {vocab_size}), got"

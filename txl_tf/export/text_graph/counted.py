@@ -1,4 +1,4 @@
-"""What tokenizers with a counted vocabulary do to text in a graph, before they take it apart."""
+"""Normalisation and lookup of tokenizers with a counted vocabulary, in a graph."""
 
 import tensorflow as tf
 
@@ -9,7 +9,7 @@ _OPEN_END = r"([^\n])\z"
 
 
 class CountedGraph(graph.TextGraph):
-    """`CountedTokenizer` in a graph: text is normalised, then each symbol looked up in a table."""
+    """`CountedTokenizer` in a graph: normalisation, then table lookup of each symbol."""
 
     def __init__(self, tokenizer: counted.CountedTokenizer):
         super().__init__(tokenizer)
@@ -21,7 +21,7 @@ class CountedGraph(graph.TextGraph):
         self.lower_case = lower_case.LowerCase() if tokenizer.lower_case else tf.identity
 
     def normalise(self, text, complete: bool):
-        """[B] -> [B]: `text.decode`, then `CountedTokenizer.normalise` for a start of line."""
+        """[B] -> [B]: `text.decode` and `CountedTokenizer.normalise`, at the start of a line."""
         text = self.lower_case(graph.read(text))
         if self.drop_blank_lines:
             end = r"(?:\n|\z)" if complete else r"\n"
@@ -30,12 +30,12 @@ class CountedGraph(graph.TextGraph):
         return text
 
     def ended(self, text, complete: bool):
-        """[B] -> [B]: `CountedTokenizer.ended` for a start of line."""
+        """[B] -> [B]: `CountedTokenizer.ended`, at the start of a line."""
         if not (self.marks and complete):
             return text
         return tf.strings.regex_replace(text, _OPEN_END, "\\1\n")
 
     def table(self, symbols, ids) -> tf.lookup.StaticHashTable:
-        """Looks up ids, `fallback` where there is none."""
+        """Returns a table of ids, with `fallback` for other symbols."""
         contents = tf.lookup.KeyValueTensorInitializer(symbols, tf.constant(ids, tf.int32))
         return tf.lookup.StaticHashTable(contents, self.fallback)

@@ -1,4 +1,4 @@
-"""Python's lower case in a graph."""
+"""Python's `str.lower` in a graph."""
 
 import functools
 import itertools
@@ -6,10 +6,10 @@ import sys
 
 import tensorflow as tf
 
-from txl_tf.export.text_graph import places
+from txl_tf.export.text_graph import positions
 
 _SIGMA, _LAST_SIGMA = "\u03a3", "\u03c2"
-_OTHER, _CASED, _IGNORABLE = range(3)  # what a letter is to a sigma beside it
+_OTHER, _CASED, _IGNORABLE = range(3)  # classes of letters beside a sigma
 _CLASSES = {  # whether "A" + letter + sigma, and "A" + sigma + letter, end in the last sigma
     (False, True): _OTHER,
     (True, False): _CASED,
@@ -20,13 +20,13 @@ _CLASSES = {  # whether "A" + letter + sigma, and "A" + sigma + letter, end in t
 class LowerCase(tf.Module):
     """`str.lower` for strings of valid UTF-8: [B] -> [B].
 
-    The rules are those of the Python that builds the graph, as tables. `tf.strings.lower` has those
-    of an ICU of its own: it leaves 40 capitals of Unicode 14 as they are (U+2C2F, U+A7C0, U+A7D0,
-    U+A7D6, U+A7D8 and U+10570 to U+10595), and cuts text at a NUL.
+    The rules are tables from the Python that builds the graph. `tf.strings.lower` uses its own ICU:
+    it leaves 40 capitals of Unicode 14 unchanged (U+2C2F, U+A7C0, U+A7D0, U+A7D6, U+A7D8 and
+    U+10570 to U+10595), and truncates text at a NUL.
 
-    Two things need more than a table of code points: U+0130 becomes two; and a capital sigma at the
-    end of a word becomes U+03C2: one after a cased letter and not before one, where marks and the
-    like in between do not count.
+    Two rules need more than a table of code points: U+0130 becomes two code points; and a capital
+    sigma at the end of a word (after a cased letter and not before one, ignoring marks and the
+    like in between) becomes U+03C2.
     """
 
     def __init__(self):
@@ -46,8 +46,8 @@ class LowerCase(tf.Module):
             text = tf.strings.regex_replace(text, letter, low)
         codes = tf.strings.unicode_decode(text, "UTF-8")  # [B, N]
         flat = codes.flat_values
-        found = self.lowered.lookup(flat)
-        lowered = tf.where(found < 0, flat, found)
+        mapped = self.lowered.lookup(flat)
+        lowered = tf.where(mapped < 0, flat, mapped)
         is_sigma = flat == ord(_SIGMA)
         lowered = tf.cond(
             tf.reduce_any(is_sigma),
@@ -58,30 +58,30 @@ class LowerCase(tf.Module):
 
     def _ends_word(self, codes):
         """Whether the letter before is cased and the one after is not: ragged [B, N] -> [n]."""
-        flat, rows = codes.flat_values, places.row_ids(codes)
+        flat, rows = codes.flat_values, positions.row_ids(codes)
         runs = tf.searchsorted(self.run_starts, flat, side="right") - 1
         classes = tf.gather(self.run_classes, runs)
         counts = classes != _IGNORABLE
-        bounds = tf.concat([classes, [_OTHER]], axis=0)  # so that place n can be looked at
-        before, after = places.last_before(counts), places.first_after(counts)
-        begun = (before >= tf.gather(codes.row_starts(), rows)) & (
+        bounds = tf.concat([classes, [_OTHER]], axis=0)  # so that index n is valid
+        before, after = positions.last_before(counts), positions.first_after(counts)
+        follows_cased = (before >= tf.gather(codes.row_starts(), rows)) & (
             tf.gather(bounds, tf.maximum(before, 0)) == _CASED
         )
-        goes_on = (after < tf.gather(codes.row_limits(), rows)) & (
+        precedes_cased = (after < tf.gather(codes.row_limits(), rows)) & (
             tf.gather(bounds, after) == _CASED
         )
-        return begun & ~goes_on
+        return follows_cased & ~precedes_cased
 
 
 @functools.cache
 def _changed() -> dict[str, str]:
-    """Lower case of each character that has one."""
+    """Returns the lower case of each character that has one."""
     return {c: low for c in map(chr, range(sys.maxunicode + 1)) if (low := c.lower()) != c}
 
 
 @functools.cache
 def _class_runs() -> list[tuple[int, int]]:
-    """First code point and class of each run of code points of one class, in order."""
+    """Returns first code point and class of each run of equal class, in order."""
 
     def letter_class(code):
         before = f"A{chr(code)}{_SIGMA}".lower().endswith(_LAST_SIGMA)

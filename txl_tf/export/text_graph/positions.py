@@ -1,10 +1,10 @@
-"""Where in a row something is, for all rows at once and without a loop."""
+"""Positions within ragged rows, for all rows at once and without a loop."""
 
 import tensorflow as tf
 
 
 def last_before(facts):
-    """The last true place before each: [n] bool -> [n] int64, -1 where there is none.
+    """Returns the index of the last true value before each: [n] bool -> [n] int64, -1 if none.
 
     For example F T F T F -> -1 -1 1 1 3.
     """
@@ -13,7 +13,7 @@ def last_before(facts):
 
 
 def first_after(facts):
-    """The first true place after each: [n] bool -> [n] int64, n where there is none.
+    """Returns the index of the first true value after each: [n] bool -> [n] int64, n if none.
 
     For example F T F T F -> 1 3 3 5 5.
     """
@@ -21,9 +21,9 @@ def first_after(facts):
 
 
 def row_ids(rows):
-    """The row of each value of ragged rows: [B, N] -> [n] int64.
+    """Returns the row of each value of ragged rows: [B, N] -> [n] int64.
 
-    `RaggedTensor.value_rowids` takes memory for B times the longest row.
+    `RaggedTensor.value_rowids` needs memory for B times the longest row.
     """
     values = tf.range(tf.size(rows.flat_values, tf.int64))
     return tf.searchsorted(rows.row_splits, values, side="right", out_type=tf.int64) - 1
