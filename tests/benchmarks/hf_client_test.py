@@ -111,7 +111,7 @@ class FakeTest(parameterized.TestCase):
     @parameterized.parameters(
         (dict(attend_to_initial_zeros=False), "of TransfoXL, got: a fresh memory's zeros take"),
         (dict(attention_span=5), "got: same_length sees mem_len keys there, here 5"),
-        (dict(attention=("topk(k=2)",)), "huggingface can hold, got attention topk"),
+        (dict(attention=("topk(k=2)",)), "representable in huggingface, got attention topk"),
     )
     def test_another_model_is_refused(self, changes, message):
         with hf_client.Peer(self.interpreter(VERSIONS)) as other:

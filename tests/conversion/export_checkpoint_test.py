@@ -91,7 +91,7 @@ class ExportCheckpointTest(parameterized.TestCase):
         )
         folder, _, stderr = self.export("tf1", model_dir)
         self.assertIn("warning: tf1: layer_norm_epsilon is 1e-12 there, here 1e-05", stderr)
-        self.assertIn("a fresh memory's zeros take attention mass there", stderr)
+        self.assertIn("zeros of an initial memory receive attention there", stderr)
         again, _, _ = importing.run(
             self, "--format=tf1", f"--checkpoint={folder}", f"--vocab={folder / 'tokenizer'}"
         )
@@ -105,7 +105,7 @@ class TargetsTest(parameterized.TestCase):
         return str(helpers.temp_dir(self) / "out")
 
     @parameterized.parameters(
-        ("tf1", dict(pre_norm=True), "tf1 can hold, got pre_norm"),
+        ("tf1", dict(pre_norm=True), "representable in tf1, got pre_norm"),
         ("tf1", dict(tie_embeddings=False), "got tie_embeddings off"),
         ("tf1", dict(d_embed=6, tie_output_projection=False), "got tie_output_projection off"),
         ("huggingface", dict(position="shaw", num_positions=6), "got position shaw"),

@@ -157,7 +157,7 @@ class ProgramTest(parameterized.TestCase):
             ([f"--vocab={folder / 'vocab.txt'}"], "vocab must have 101 symbols.*, got 2"),
             ([f"--config={folder / 'config.json'}"], "n_layer must be 2, .* got 3"),
             (["--set=model.d_inner=31"], r"layer_0/ff/layer_1/bias must have shape \(31,\), got"),
-            (["--preset=wt103_base"], "must be .*, as the tensors have it"),
+            (["--preset=wt103_base"], "must be .*, as in the tensors"),
             (["--format=huggingface"], "checkpoint must hold model.safetensors or pytorch_model"),
             (["--verify_io=/nowhere"], "verify_io must be an .npz file, got /nowhere"),
         ):

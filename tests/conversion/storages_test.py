@@ -117,7 +117,7 @@ class StoragesTest(torch_written.TorchFileTest):
         size, stride, offset = case
         value = tensor(storage("0", 24), size, stride, offset)
         self.write(form, value, {"0": NUMBERS.tobytes()})
-        self.refuse("must hold tensors (inside|of)")
+        self.refuse("must hold tensors (inside|with)")
 
     @parameterized.parameters(*FORMATS)
     def test_storages_that_do_not_fit(self, form):
@@ -135,7 +135,7 @@ class StoragesTest(torch_written.TorchFileTest):
         self.refuse("storages of a known type")
         for pid in ("text", ("file", "x"), ()):
             self.write(form, pickled.Do((pid,), b"Q"), {})
-            self.refuse("refer to storages only")
+            self.refuse("only refer to storages")
         self.write(form, tensor(storage(["0"], 24), (2,), (1,)), {})
         self.refuse("must name its storages by text, got list")
 

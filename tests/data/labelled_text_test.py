@@ -80,7 +80,7 @@ class LabelledTextTest(parameterized.TestCase):
             labelled_text.read(self.write(data))
 
     def test_mistakes_in_folders_are_told(self):
-        with self.assertRaisesRegex(ValueError, "none/here must be a file, got none"):
+        with self.assertRaisesRegex(ValueError, "none/here must be a file, got no such file"):
             labelled_text.read("none/here")
         self.write("x", "all/stray.txt")
         folder = str(self.folder / "all")

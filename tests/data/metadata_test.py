@@ -71,7 +71,7 @@ class WrongFileTest(parameterized.TestCase):
 
     def test_missing(self):
         with self.assertRaisesRegex(
-            ValueError, "data_dir must hold metadata.json, .* got '.*/none'"
+            ValueError, "data_dir must hold metadata.json of prepare_data, got '.*/none'"
         ):
             metadata.Metadata.load(helpers.temp_dir(self) / "none")
 

@@ -120,7 +120,7 @@ class ResultTest(PrepareCase):
             self.assertEqual((split.tokens, split.unknown), (901, unknown))
             told = [line for line in logs.output if "symbols outside the vocabulary" in line]
             self.assertLen(told, int(unknown > 0))
-        self.assertIn("train: 800 of 901 tokens (88.8%) stand for", told[0])
+        self.assertIn("train: 800 of 901 tokens (88.8%) are symbols", told[0])
 
     @parameterized.parameters(
         ("file", "none", [0, 7]), ("line", "none", [0, 2, 3, 5, 7, 9]), ("none", "none", [0])
@@ -240,8 +240,8 @@ class RefusalTest(PrepareCase):
         marks = "and no metadata.json or preparation.json"
         for name, message in (
             ("images.tfrecord", "only prepared data, got .*/images.tfrecord"),
-            ("train-00000-of-00001.tfrecord", f"or nothing, got .*out with train-0.* {marks}"),
-            ("vocab.txt", f"data or nothing, got .*out with vocab.txt {marks}"),
+            ("train-00000-of-00001.tfrecord", f"or be empty, got .*out with train-0.* {marks}"),
+            ("vocab.txt", f"data or be empty, got .*out with vocab.txt {marks}"),
         ):
             (self.folder / "out").mkdir()
             self.file("years of work", f"out/{name}")
@@ -288,7 +288,9 @@ class RefusalTest(PrepareCase):
         self.assertTrue((self.folder / "real" / "metadata.json").exists())
 
     def test_arguments(self):
-        with self.assertRaisesRegex(ValueError, "text must be given for one of train, valid, test"):
+        with self.assertRaisesRegex(
+            ValueError, "text must be given for at least one of train, valid, test"
+        ):
             prepare.prepare({"train": []}, self.out, Recipe())
         with self.assertRaisesRegex(ValueError, "num_workers must be at least 1, got 0"):
             self.prepare("a", num_workers=0)

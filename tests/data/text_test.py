@@ -69,7 +69,7 @@ class FindTest(absltest.TestCase):
     def test_a_pipe_cannot_be_read_twice(self):
         os.mkfifo(self.folder / "pipe")
         with self.assertRaisesRegex(
-            ValueError, "/pipe must be a file, .* got a pipe or a device; w"
+            ValueError, "/pipe must be a regular file, .* got a pipe or a device; w"
         ):
             self.find("pipe")
 

@@ -239,7 +239,7 @@ class ChecksumTest(parameterized.TestCase):
             path.write_text(json.dumps(tree))
         else:
             (path.parent / "vocab.txt").write_text("<eos>\nb\na\n<unk>\n")
-        with self.assertRaisesRegex(ValueError, f"{path}: checksum must be that of options and vo"):
+        with self.assertRaisesRegex(ValueError, f"{path}: checksum must match options and vo"):
             tokenizers.load(path.parent)
         path.write_text(json.dumps({k: v for k, v in tree.items() if k != "checksum"}))
         self.assertEqual(tokenizers.load(path.parent).vocab_size, 4)  # as before there was one

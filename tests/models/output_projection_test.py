@@ -66,11 +66,11 @@ class ImportTest(parameterized.TestCase):
 
     def test_flags_that_say_otherwise(self):
         state = state_of(make())
-        message = f"{SOFTMAX} must equal {EMBEDDING}, which it is tied to, got other values"
+        message = f"{SOFTMAX} must equal {EMBEDDING}, to which it is tied, got other values"
         with self.assertRaisesRegex(ValueError, message):
             self.imported(state, tie_projs=[True])
         del state[SOFTMAX]
-        message = rf"hold {SOFTMAX} beside {EMBEDDING}, as tie_projs \[False\] has it, got none"
+        message = rf"hold {SOFTMAX} beside {EMBEDDING}, as tie_projs \[False\] requires, got none"
         with self.assertRaisesRegex(ValueError, message):
             self.imported(state, tie_projs=[False])
         del state[EMBEDDING]

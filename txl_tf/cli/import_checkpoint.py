@@ -78,8 +78,8 @@ def main(argv: list[str]) -> None:
     logging.info("check forward pass: %.4f nats a token", imported.nats)
     if tokenizer is None:
         logging.warning("without --vocab the model reads token ids written as numbers: 17 4 9")
-    if imported.told:
-        told_by.insert(1, f"{', '.join(imported.told)} in the checkpoint")
+    if imported.stored_flags:
+        told_by.insert(1, f"{', '.join(imported.stored_flags)} in the checkpoint")
     result = {"model_dir": _MODEL_DIR.value, "format": _FORMAT.value, "config_source": told_by}
     numbers = dataclasses.asdict(imported)
     del numbers["told"]
@@ -95,7 +95,7 @@ def _given() -> tuple[dict[str, Any], list[str]]:
         found |= hparams.read(path)
         told_by.append(path)
     if _PRESET.value:
-        preset = hparams.of(presets.preset(_PRESET.value).model)
+        preset = hparams.from_config(presets.preset(_PRESET.value).model)
         del preset["n_token"], preset["layer_norm_epsilon"]  # of the data, and of the format
         found |= preset
         told_by.append(f"preset {_PRESET.value}")

@@ -1,1 +1,1 @@
-"""Weights of other implementations, by name and shape."""
+"""Conversion of other implementations' weights, by name and shape."""

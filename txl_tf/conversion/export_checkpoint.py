@@ -1,4 +1,4 @@
-"""From a model_dir to another implementation's files."""
+"""Export of a model_dir to another implementation's files."""
 
 import os
 from collections.abc import Mapping
@@ -15,34 +15,34 @@ from txl_tf.models.transformer_xl import TransformerXL
 
 
 class Target(Protocol):
-    """What the module of a format has to be written in."""
+    """Interface of modules whose format can be written."""
 
     def source_name(self, name: str) -> str:
-        """What a parameter of the TensorFlow original is called in the files."""
+        """Returns the name in the files of a parameter of the TensorFlow original."""
 
     def unsupported_options(self, config: TransformerXLConfig) -> list[str]:
-        """What makes `config` impossible there."""
+        """Returns the options of `config` that the format cannot represent."""
 
     def known_differences(self, config: TransformerXLConfig) -> list[str]:
-        """Where the other code computes something else with these weights."""
+        """Returns the computations in which the other code differs for these weights."""
 
     def write(
         self, folder: str, values: Mapping[str, np.ndarray], config: TransformerXLConfig, step: int
     ) -> None:
-        """Writes values under the names of `original.parameters` into an empty folder."""
+        """Writes values named as in `original_layout.parameters` into an empty folder."""
 
 
 TARGETS: dict[str, Target] = {"tf1": tf1, "huggingface": huggingface}
-TOKENIZER = "tokenizer"  # the folder for it
+TOKENIZER = "tokenizer"  # its folder
 
 
 def export_checkpoint(format_name: str, loaded: model_dirs.Loaded, output_dir: str) -> int:
-    """Writes the weights of a model as another implementation does; returns their number.
+    """Writes a model's weights in another implementation's format; returns their number.
 
-    The tokenizer goes into a folder of its own beside them.
+    The tokenizer is written to a folder beside them.
 
     Raises:
-      ValueError: the model has what the other implementation does not, or output_dir is not new.
+      ValueError: the format cannot represent the model, or output_dir is not new.
     """
     with outputs.held("output_dir", output_dir) as output, output.filled() as draft:
         elements = write(format_name, loaded.model, draft, loaded.step)
@@ -63,16 +63,16 @@ def export_checkpoint(format_name: str, loaded: model_dirs.Loaded, output_dir: s
 
 
 def write(format_name: str, model: TransformerXL, folder: str, step: int = 0) -> int:
-    """Writes the weights alone into an empty folder; returns their number.
+    """Writes only the weights, into an empty folder; returns their number.
 
     Raises:
-      ValueError: the model has what the other implementation does not.
+      ValueError: the format cannot represent the model.
     """
     target, config = TARGETS[format_name], model.config
-    wrong = only_here(config) + target.unsupported_options(config)
-    if wrong:
+    unsupported = only_here(config) + target.unsupported_options(config)
+    if unsupported:
         raise ValueError(
-            f"the model must be one that {format_name} can hold, got {', '.join(wrong)}"
+            f"model must be representable in {format_name}, got {', '.join(unsupported)}"
         )
     for line in target.known_differences(config):
         logging.warning("%s: %s", format_name, line)
@@ -82,8 +82,8 @@ def write(format_name: str, model: TransformerXL, folder: str, step: int = 0) ->
 
 
 def only_here(config: TransformerXLConfig) -> list[str]:
-    """Options of ours that neither implementation has."""
-    wrong = [] if config.position == "xl" else [f"position {config.position}"]
+    """Returns options of this project that no other implementation has."""
+    options = [] if config.position == "xl" else [f"position {config.position}"]
     for field in ("attention", "feed_forward"):
-        wrong += [f"{field} {spec}" for spec in getattr(config, field) if spec != "dense"]
-    return wrong
+        options += [f"{field} {spec}" for spec in getattr(config, field) if spec != "dense"]
+    return options

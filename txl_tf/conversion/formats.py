@@ -1,4 +1,4 @@
-"""The checkpoints that can be read, by name: one module each, with the functions of `Format`."""
+"""Checkpoint formats that can be read, by name: one module each, implementing `Format`."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from txl_tf.conversion import huggingface, nvidia, pytorch, tensors, tf1
 
 
 class Format(Protocol):
-    """What the module of a format has."""
+    """Interface of a format's module."""
 
     def read(self, checkpoint: str) -> tensors.Source:
         """Reads the files, as NumPy arrays."""
@@ -18,17 +18,17 @@ class Format(Protocol):
     def renamed(
         self, state: Mapping[str, np.ndarray], given: Mapping[str, Any]
     ) -> dict[str, tensors.Tensor]:
-        """The model's tensors in the layout of the TensorFlow original, `original.parameters`.
+        """Returns the tensors in the TensorFlow original's layout, `original_layout.parameters`.
 
-        Tensors that repeat others are left out; what is not known keeps its name. `given` are flags
-        of the original, read where the tensors do not tell.
+        Aliases are left out; unknown tensors keep their names. `given` are flags of the original,
+        used where the tensors are ambiguous.
         """
 
     def source_name(self, name: str) -> str:
-        """What a parameter of that layout is called in the checkpoint."""
+        """Returns the name in the checkpoint of a parameter of that layout."""
 
     def config_from_hparams(self, flags: Mapping[str, Any], /) -> TransformerXLConfig:
-        """The architecture of a complete set of flags, with the habits of this code."""
+        """Returns the architecture of a complete set of flags, with this code's conventions."""
 
 
 FORMATS: dict[str, Format] = {

@@ -1,4 +1,4 @@
-"""Flags of the originals, by their names there: read from JSON, and told of a config of ours."""
+"""Hyperparameters of the originals under their names: from JSON, and from a config."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from txl_tf.configs import validation
 from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.data import files
 
-# What a JSON file may say about a model, and what it must be; all else in it is not about that.
+# Flags of a model in a JSON file, with their types; other entries are ignored.
 FLAGS: dict[str, Any] = dict(
     n_token=int,
     n_layer=int,
@@ -39,25 +39,25 @@ _SYNONYMS = {"vocab_size": "n_token", "tie_word_embeddings": "tie_weight"}
 
 
 def read(path: str) -> dict[str, Any]:
-    """The flags in a JSON file: an object with them, or one that has them under "hparams".
+    """Returns the flags in a JSON file: an object of flags, or one with them under "hparams".
 
     Raises:
-      ValueError: the file is no such JSON, or a flag is of the wrong kind; names both.
+      ValueError: the file is not such JSON, or a flag has the wrong type; names both.
     """
     tree = validation.parse_json(files.read_text(path), path)
     if not isinstance(tree, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(tree).__name__}")
     if isinstance(tree.get("hparams"), dict):
         tree = tree["hparams"]
-    found = known(tree, path)
-    if not found:
-        raise ValueError(f"{path} must tell n_layer, mem_len or another flag of the original")
-    return found
+    flags = known(tree, path)
+    if not flags:
+        raise ValueError(f"{path} must hold n_layer, mem_len or other flags of a model, got none")
+    return flags
 
 
 def known(tree: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """Those of `tree` that are flags of a model, under one name each; null is not given."""
-    found = {}
+    """Returns the entries of `tree` that are flags of a model, without null ones and synonyms."""
+    flags = {}
     for name, value in tree.items():
         name = _SYNONYMS.get(name, name)
         if name not in FLAGS or value is None:
@@ -66,12 +66,12 @@ def known(tree: Mapping[str, Any], owner: str) -> dict[str, Any]:
         fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
         if not fits or (isinstance(value, bool) and kind is not bool):
             raise ValueError(f"{owner}: {name} must be of type {kind.__name__}, got {value!r}")
-        found[name] = value
-    return found
+        flags[name] = value
+    return flags
 
 
-def of(config: TransformerXLConfig) -> dict[str, Any]:
-    """The flags that make `config`; `config_from_hparams` of a format is the way back."""
+def from_config(config: TransformerXLConfig) -> dict[str, Any]:
+    """Returns the flags of `config`; inverse of `config_from_hparams` of a format."""
     last = len(config.tie_projections) - 1
     ties = [config.tie_projections[min(i, last)] for i in range(len(config.cutoffs) + 1)]
     return dict(

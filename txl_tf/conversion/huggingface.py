@@ -20,9 +20,9 @@ _LAYER_BIAS = re.compile(r"layers\.(\d+)\.dec_attn\.(?:r_w_bias|r_r_bias)")
 
 
 def config_from_hparams(flags: Mapping[str, Any]) -> TransformerXLConfig:
-    """The architecture that Hugging Face builds from its config, by the names of the original.
+    """Returns the architecture of Hugging Face's config, given under the original's names.
 
-    Its initial memory is of zeros that take attention mass, and its `same_length` lets a query see
+    Its initial memory is zeros that receive attention, and with `same_length` a query attends to
     mem_len keys.
     """
     return original_layout.config_from_hparams(
@@ -38,29 +38,29 @@ def config_from_hparams(flags: Mapping[str, Any]) -> TransformerXLConfig:
 
 
 def read(checkpoint: str) -> tensors.Source:
-    """Reads a folder that `save_pretrained` wrote, or a file of weights in it.
+    """Reads a folder of `save_pretrained`, or a file of weights in it.
 
     Raises:
-      ValueError: there are no weights, or they are cut; names the file.
+      ValueError: the weights are missing or truncated; names the file.
     """
     if files.is_folder(checkpoint):
         paths = [os.path.join(checkpoint, name) for name in _WEIGHTS]
-        found = [path for path in paths if files.exists(path)]
-        if not found:
+        existing = [path for path in paths if files.exists(path)]
+        if not existing:
             raise ValueError(f"checkpoint must hold {' or '.join(_WEIGHTS)}, got {checkpoint}")
-        checkpoint = found[0]
+        checkpoint = existing[0]
     return tensors.Source(pytorch.read_state(checkpoint))
 
 
 def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[str, tensors.Tensor]:
-    """Renames a state dict into the layout of the TensorFlow original; see `naming`.
+    """Converts a state dict to the TensorFlow original's layout; see `torch_naming`.
 
     Raises:
       ValueError: its names are not Hugging Face's.
     """
     if not any(name.startswith(_BODY) for name in state):
         raise ValueError(
-            f"checkpoint must hold tensors under {_BODY}, as Hugging Face has them, "
+            f"checkpoint must hold tensors under {_BODY}, as in Hugging Face's models, "
             f"got {', '.join(sorted(state)[:3])}; is its format pytorch?"
         )
     found = tensors.own({name.removeprefix(_BODY): value for name, value in state.items()})
@@ -73,8 +73,8 @@ def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[s
         names = [f"layers.{i}.dec_attn.{bias}" for i in sorted(layers, key=int)]
         parts = [found.pop(name) for name in names if name in found]
         if is_untied and len(parts) < len(names):
-            there = {part.sources[0] for part in parts}
-            missing = [n for n in names if not any(source.endswith(n) for source in there)]
+            present = {part.sources[0] for part in parts}
+            missing = [n for n in names if not any(source.endswith(n) for source in present)]
             raise ValueError(f"checkpoint must hold {', '.join(missing)}, got none")
         parts = parts if is_untied else [*([found[bias]] if bias in found else []), *parts]
         for part in parts[1:]:
@@ -92,30 +92,30 @@ def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[s
 
 
 def source_name(name: str) -> str:
-    """What a parameter of the TensorFlow original is called in Hugging Face's state dict."""
+    """Returns the name of a TensorFlow original's parameter in Hugging Face's state dict."""
     theirs = torch_naming.source_name(name)
     return theirs if theirs.startswith("crit.") else _BODY + theirs
 
 
 def unsupported_options(config: TransformerXLConfig) -> list[str]:
-    """What Hugging Face's code has no way to be, so that `config` cannot be exported."""
+    """Returns the options of `config` that Hugging Face's code lacks."""
     del config  # it has every option that tf1 lacks
     return []
 
 
 def known_differences(config: TransformerXLConfig) -> list[str]:
-    """Where Hugging Face's code computes something else with these weights."""
+    """Returns the computations in which Hugging Face's code differs for these weights."""
     lines = []
     if config.attention_span not in (None, config.mem_len):
         lines.append(f"same_length sees mem_len keys there, here {config.attention_span}")
     if not config.attend_to_initial_zeros:
-        lines.append("a fresh memory's zeros take attention mass there, here they do not")
+        lines.append("zeros of an initial memory receive attention there, but not here")
     return lines
 
 
 def write(folder: str, values: Mapping[str, np.ndarray], config: TransformerXLConfig, step: int):
-    """Writes config.json and model.safetensors as `save_pretrained` does."""
-    del step  # not kept there
+    """Writes config.json and model.safetensors in the format of `save_pretrained`."""
+    del step  # the format has no step
     state = torch_naming.to_state(values, len(config.cutoffs) + 1)
     if config.untie_biases:
         for bias in _BIASES:
@@ -133,18 +133,18 @@ def write(folder: str, values: Mapping[str, np.ndarray], config: TransformerXLCo
 
 
 def _inverse_frequencies(d_model: int) -> np.ndarray:
-    """Rounded after each operation, as PyTorch's are."""
-    places = np.arange(0, d_model, 2, dtype=np.float32) / np.float32(d_model)
-    powers = (10000.0 ** places.astype(np.float64)).astype(np.float32)
+    """Returns the frequencies, rounded after each operation as in PyTorch."""
+    exponents = np.arange(0, d_model, 2, dtype=np.float32) / np.float32(d_model)
+    powers = (10000.0 ** exponents.astype(np.float64)).astype(np.float32)
     return np.float32(1) / powers
 
 
 def _config_json(config: TransformerXLConfig) -> dict[str, Any]:
-    told = hparams.of(config)
-    del told["proj_same_dim"]
-    told["vocab_size"] = told.pop("n_token")
-    told["tie_word_embeddings"] = told.pop("tie_weight")
-    return told | dict(
+    flags = hparams.from_config(config)
+    del flags["proj_same_dim"]
+    flags["vocab_size"] = flags.pop("n_token")
+    flags["tie_word_embeddings"] = flags.pop("tie_weight")
+    return flags | dict(
         adaptive=True,
         architectures=["TransfoXLLMHeadModel"],
         attn_type=0,

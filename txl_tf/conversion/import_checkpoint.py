@@ -1,4 +1,4 @@
-"""From another implementation's checkpoint to a model_dir: all of it, or nothing."""
+"""Import of another implementation's checkpoint into a model_dir, complete or not at all."""
 
 import dataclasses
 import re
@@ -18,19 +18,19 @@ from txl_tf.models.transformer_xl import TransformerXL
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """What became of a checkpoint.
+    """Result of an import.
 
     Attributes:
-      parameters: elements assigned.
-      step: optimizer steps behind them.
-      told: the flags that the checkpoint itself holds.
-      nats: of an arbitrary short text; tells that numbers are finite, no more.
-      differences: of outputs from those of `verify_io`, the largest of each kind.
+      parameters: number of elements assigned.
+      step: number of optimizer steps of the weights.
+      stored_flags: names of the flags in the checkpoint itself.
+      nats: loss of an arbitrary short text; only shows that it is finite.
+      differences: largest difference to each kind of output in `verify_io`.
     """
 
     parameters: int
     step: int
-    told: tuple[str, ...]
+    stored_flags: tuple[str, ...]
     nats: float
     differences: dict[str, float]
 
@@ -52,16 +52,16 @@ def import_checkpoint(
     Args:
       format_name: a name in FORMATS.
       checkpoint: the files, as that format's `read` takes them.
-      model_dir: a folder that is not there yet, or empty.
-      given: flags of the original that shapes do not tell; those that they tell must agree.
-      base: where settings of data, training and evaluation come from.
-      adjust: last changes to the config.
-      tokenizer: of the text it was trained on; None is one for ids written as numbers.
-      verify_io: an .npz file of outputs that the model must give; see `verification.compare`.
-      tolerance: for them.
+      model_dir: a new or empty folder.
+      given: flags of the original that shapes do not determine; others must agree with the shapes.
+      base: config for the settings of data, training and evaluation.
+      adjust: applies final changes to the config.
+      tokenizer: of the training text; None is a tokenizer of ids written as numbers.
+      verify_io: an .npz file of reference outputs; see `verification.compare`.
+      tolerance: of the reference outputs.
 
     Raises:
-      ValueError: something does not fit; names it. Then nothing is written.
+      ValueError: something does not fit; names it. Nothing is written.
     """
     with outputs.held("model_dir", model_dir) as output:
         source_format = FORMATS[format_name]
@@ -85,13 +85,13 @@ def import_checkpoint(
 def _check_vocabulary(config: Config, tokenizer: tokenizers.Tokenizer) -> None:
     if tokenizer.vocab_size != config.model.vocab_size:
         raise ValueError(
-            f"vocab must have {config.model.vocab_size} symbols, as the embedding has rows, "
+            f"vocab must have {config.model.vocab_size} symbols, one per row of the embedding, "
             f"got {tokenizer.vocab_size}"
         )
 
 
 def numbers(vocab_size: int) -> tokenizers.Tokenizer:
-    """Stands in where the vocabulary is not known: its text is token ids, as in "17 4 9"."""
+    """Returns a stand-in for an unknown vocabulary: text of token ids, as in "17 4 9"."""
     return tokenizers.WordTokenizer(
         vocabulary=vocabulary.Vocabulary(map(str, range(vocab_size))),
         end_of_line="none",
@@ -103,9 +103,9 @@ def _config(
     source_format: Format, source: tensors.Source, given: Mapping[str, Any], base: Config | None
 ) -> Config:
     given = {**source.hparams, **given}
-    found = source_format.renamed(source.tensors, given)
-    shapes = {name: tensor.value.shape for name, tensor in found.items()}
-    shape_checks.check(shapes, given, _labels(source_format, found))
+    renamed = source_format.renamed(source.tensors, given)
+    shapes = {name: tensor.value.shape for name, tensor in renamed.items()}
+    shape_checks.check(shapes, given, _labels(source_format, renamed))
     flags = shape_inference.hparams(shapes, given)
     model = source_format.config_from_hparams(flags)
     deviations = {n: flags[n] for n in ("init_std", "proj_init_std") if n in flags}
@@ -116,11 +116,13 @@ def _config(
     return dataclasses.replace(base, model=model)
 
 
-def _labels(source_format: Format, found: Mapping[str, tensors.Tensor]) -> Callable[[str], str]:
-    """What messages call a parameter: its name in the checkpoint, and that of the original."""
+def _labels(source_format: Format, renamed: Mapping[str, tensors.Tensor]) -> Callable[[str], str]:
+    """Returns a function of a parameter's name for messages: in the checkpoint, and original."""
 
     def label(name: str) -> str:
-        sources = found[name].sources[:2] if name in found else (source_format.source_name(name),)
+        sources = (
+            renamed[name].sources[:2] if name in renamed else (source_format.source_name(name),)
+        )
         theirs = " + ".join(sources)
         return theirs if theirs.endswith(name) else f"{theirs} ({name})"
 
@@ -130,10 +132,10 @@ def _labels(source_format: Format, found: Mapping[str, tensors.Tensor]) -> Calla
 def _assign(
     source_format: Format, source: tensors.Source, given: Mapping[str, Any], model: TransformerXL
 ) -> int:
-    """Assigns everything, logs what went where, and counts the elements twice."""
-    found = source_format.renamed(source.tensors, {**source.hparams, **given})
-    label = _labels(source_format, found)
-    total = original_layout.assign(model, {name: t.value for name, t in found.items()}, label)
+    """Assigns all weights and logs their mapping; returns the number of elements, checked twice."""
+    renamed = source_format.renamed(source.tensors, {**source.hparams, **given})
+    label = _labels(source_format, renamed)
+    total = original_layout.assign(model, {name: t.value for name, t in renamed.items()}, label)
     parameters = original_layout.parameters(model)
     moves = [
         (
@@ -141,19 +143,19 @@ def _assign(
             source.tensors[tensor.sources[0]].shape,
             tuple(weight.path.partition("/")[2] for weight in parameters[name].weights),
         )
-        for name, tensor in found.items()
+        for name, tensor in renamed.items()
     ]
     for line in tensors.summarise_mapping(moves):
         logging.info("%s", line)
-    used = {name for tensor in found.values() for name in tensor.sources}
+    used = {name for tensor in renamed.values() for name in tensor.sources}
     rest = sorted({re.sub(r"\d+", "*", name) for name in source.tensors.keys() - used})
     if rest:
-        logging.info("tied to others, the identity, or computed: %s", ", ".join(rest))
-    there = sum(source.tensors[name].size for name in used)
-    here = sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
-    if not there == total == here:
+        logging.info("skipped as aliases, identities or constants: %s", ", ".join(rest))
+    in_checkpoint = sum(source.tensors[name].size for name in used)
+    in_model = sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
+    if not in_checkpoint == total == in_model:
         raise ValueError(
-            f"elements must be as many as assigned, {total}, got {there} in the checkpoint and "
-            f"{here} in the model"
+            f"number of elements must be {total}, as assigned, got {in_checkpoint} in the "
+            f"checkpoint and {in_model} in the model"
         )
     return total

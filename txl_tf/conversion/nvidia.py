@@ -1,7 +1,7 @@
 """Checkpoints of NVIDIA's PyTorch code (DeepLearningExamples, Transformer-XL).
 
-It grew out of the original's: `same_length` is as in TensorFlow, output tables and biases have
-other names, and a file of its trainer holds the model's flags beside the state dict.
+A descendant of the original's: `same_length` is as in TensorFlow, output tables and biases have
+other names, and its trainer's files hold the model's flags beside the state dict.
 """
 
 import re
@@ -18,16 +18,16 @@ _SHARED = "crit.shared_out_projs."
 
 
 def config_from_hparams(flags: Mapping[str, Any]) -> TransformerXLConfig:
-    """The architecture that NVIDIA's code builds from its flags, by the names it gives them.
+    """Returns the architecture of NVIDIA's flags, given under the original's names.
 
-    Its LayerNorm has epsilon 1e-5, its initial memory is empty, and its `same_length` lets a query
-    see mem_len + 1 keys. Cut-offs are taken as they are: its trainer shifts the usual ones.
+    Its LayerNorm has epsilon 1e-5, its initial memory is empty, and with `same_length` a query
+    attends to mem_len + 1 keys. Cut-offs are used unchanged: its trainer shifts the usual ones.
     """
     return pytorch.config_from_hparams(flags, more_span=1)
 
 
 def read(checkpoint: str) -> tensors.Source:
-    """Reads a file: .safetensors or a state dict, or a checkpoint of NVIDIA's trainer."""
+    """Reads a file: .safetensors, a state dict, or a checkpoint of NVIDIA's trainer."""
     state = pytorch.read_state(checkpoint)
     if checkpoint.endswith(".safetensors"):
         return tensors.Source(state)
@@ -39,7 +39,7 @@ def read(checkpoint: str) -> tensors.Source:
 
 
 def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[str, tensors.Tensor]:
-    """Renames a state dict into the layout of the TensorFlow original; see `naming`.
+    """Converts a state dict to the TensorFlow original's layout; see `torch_naming`.
 
     Raises:
       ValueError: its names are not NVIDIA's, or a shared projection differs from the embedding's.
@@ -47,17 +47,17 @@ def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[s
     others = [name for name in state if "crit.out_layers." in name]
     if others:
         raise ValueError(
-            "checkpoint must hold crit.out_layers_biases, as NVIDIA has them, "
+            "checkpoint must hold crit.out_layers_biases, as in NVIDIA's models, "
             f"got {', '.join(sorted(others)[:3])}; is its format pytorch?"
         )
     found = {_rename(name): tensor for name, tensor in tensors.own(state).items()}
     for name in [name for name in found if name.startswith(_SHARED)]:
-        twin = found.get(name.replace(_SHARED, "word_emb.emb_projs."))
-        if twin is not None:
+        tied = found.get(name.replace(_SHARED, "word_emb.emb_projs."))
+        if tied is not None:
             alias = found.pop(name)
-            if not np.array_equal(twin.value, alias.value):
-                raise ValueError(f"{alias.sources[0]} must equal {twin.sources[0]}, got others")
-    # In the attention of type 3 the table of positions has heads and widths merged.
+            if not np.array_equal(tied.value, alias.value):
+                raise ValueError(f"{alias.sources[0]} must equal {tied.sources[0]}, got others")
+    # With attn_type 3 the position table has heads and head widths merged.
     table = found.get("r_emb")
     if table is not None and table.value.ndim == 3 and given.get("n_head"):
         value = table.value.reshape(*table.value.shape[:2], given["n_head"], -1)
@@ -66,7 +66,7 @@ def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[s
 
 
 def source_name(name: str) -> str:
-    """What a parameter of the TensorFlow original is called in NVIDIA's state dict."""
+    """Returns the name of a TensorFlow original's parameter in NVIDIA's state dict."""
     theirs = torch_naming.source_name(name)
     return re.sub(
         r"crit\.out_layers\.(\d+)\.(weight|bias)",

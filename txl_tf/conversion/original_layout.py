@@ -1,6 +1,6 @@
-"""The original's parameter names and shapes (its TensorFlow code), and ours behind each.
+"""Parameter names and shapes of the TensorFlow original, with our weights for each.
 
-Every importer first brings its checkpoint into this layout; then one function assigns it.
+Every importer converts its checkpoint to this layout first; one function then assigns it.
 """
 
 import math
@@ -15,21 +15,21 @@ from txl_tf.layers.multi_head_attention import RelativeAttention
 
 
 class Parameter(NamedTuple):
-    """One of the original's parameters and the weights of ours that it fills."""
+    """A parameter of the original and our weights that it fills."""
 
     shape: tuple[int, ...]
     weights: tuple[Any, ...]  # Keras variables
-    cut: Callable[[np.ndarray], list[np.ndarray]]  # its value -> a value for each of them
+    cut: Callable[[np.ndarray], list[np.ndarray]]  # value -> values of the weights
 
 
 def config_from_hparams(
     hparams: Mapping[str, Any], *, span: int, **own: Any
 ) -> TransformerXLConfig:
-    """The architecture of the flags that both originals have, by the names they give them.
+    """Returns the architecture of the flags that both originals share, under their names.
 
     Args:
-      hparams: the flags' values.
-      span: keys that a query sees where `same_length` is on.
+      hparams: values of the flags.
+      span: attention span with `same_length`.
       **own: fields in which the originals differ.
     """
     clamp_len = hparams["clamp_len"]
@@ -55,7 +55,7 @@ def config_from_hparams(
 
 
 def parameters(model) -> dict[str, Parameter]:
-    """All parameters of `model` (a TransformerXL) under the original's names.
+    """Returns all parameters of `model` (a TransformerXL) under the original's names.
 
     Shapes: attention's `qkv` kernel holds the thirds q | k | v, head-major inside each.
     """
@@ -71,18 +71,18 @@ def parameters(model) -> dict[str, Parameter]:
 def assign(
     model, values: Mapping[str, np.ndarray], label: Callable[[str], str] = lambda name: name
 ) -> int:
-    """Sets every weight of `model` from values under the original's names.
+    """Assigns every weight of `model` from values under the original's names.
 
     Args:
       model: a TransformerXL.
-      values: all of its parameters.
-      label: how messages call a parameter.
+      values: of all parameters.
+      label: returns a parameter's name for messages.
 
     Returns:
-      the number of elements assigned.
+      The number of elements assigned.
 
     Raises:
-      ValueError: a parameter is missing, left over, or of another shape; names all of them.
+      ValueError: a parameter is missing, unused or of another shape; names all such.
     """
     expected = parameters(model)
     missing = sorted(label(name) for name in expected.keys() - values.keys())
@@ -109,20 +109,20 @@ def assign(
 
 
 def values_of(model) -> dict[str, np.ndarray]:
-    """The way back: the parameters of `model` under the original's names, float32."""
+    """Returns the parameters of `model` under the original's names, float32; undoes `assign`."""
     return {name: _joined(parameter) for name, parameter in parameters(model).items()}
 
 
 def _joined(parameter: Parameter) -> np.ndarray:
-    """Undoes `cut`, which only moves elements: cutting their places tells where each one goes."""
+    """Undoes `cut`, a permutation: cutting the indices gives the target of each element."""
     parts = [np.asarray(tf.convert_to_tensor(weight), np.float32) for weight in parameter.weights]
     if len(parts) == 1:
         return parts[0].reshape(parameter.shape)
     size = math.prod(parameter.shape)
-    places = parameter.cut(np.arange(size).reshape(parameter.shape))
+    indices = parameter.cut(np.arange(size).reshape(parameter.shape))
     value = np.empty(size, np.float32)
-    for place, part in zip(places, parts, strict=True):
-        value[place.ravel()] = part.ravel()
+    for index, part in zip(indices, parts, strict=True):
+        value[index.ravel()] = part.ravel()
     return value.reshape(parameter.shape)
 
 
@@ -153,7 +153,7 @@ def _add_biases(model, found):
 
 
 def _add_distance_tables(model, found):
-    """What attn_type 1 of the PyTorch original learns."""
+    """Adds the position parameters of the PyTorch original's attn_type 1."""
     attentions = [block.attention for block in model.blocks]
     for theirs, ours in (
         ("r_w_bias", "content_bias"),
@@ -165,7 +165,7 @@ def _add_distance_tables(model, found):
 
 
 def _add_position_tables(model, found):
-    """What attn_type 3 of the PyTorch original learns, a row of which is as wide as the model."""
+    """Adds the position tables of the PyTorch original's attn_type 3, rows of model width."""
     config = model.config
     weights = [table.table for table in model.position_tables]
     heads = (config.num_heads, config.head_dim)
@@ -208,13 +208,13 @@ def _add_block(scope, block, found):
 def _add_softmax(model, found):
     softmax = model.softmax
     split = len(softmax.tables) > 1
-    for i, table in enumerate(softmax.tables):  # only where they are not the embedding's
+    for i, table in enumerate(softmax.tables):  # empty if tied to the embedding
         scope = f"adaptive_softmax/cutoff_{i}" if split else "adaptive_softmax"
         _add(found, f"{scope}/lookup_table", table.shape, table)
     if not model.config.cutoffs:
         _add(found, "adaptive_softmax/bias", softmax.biases[0].shape, softmax.biases[0])
         (projection,) = softmax.projections
-        if projection is not None:  # as in the PyTorch codes alone
+        if projection is not None:  # in PyTorch codes only
             _add(found, "adaptive_softmax/proj", projection.shape, projection)
         return
     for i, (bias, projection) in enumerate(zip(softmax.biases, softmax.projections, strict=True)):

@@ -1,4 +1,4 @@
-"""Checkpoints of the original PyTorch code: .pt files, and .safetensors of their state dicts."""
+"""Checkpoints of the original PyTorch code: .pt files, or .safetensors of state dicts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,14 +15,14 @@ from txl_tf.data import files
 
 POSITIONS = ("xl", "shaw", "absolute", "absolute_per_layer")  # by attn_type
 _WITH_TABLES = (1, 3)
-_OTHERS = {"transformer.": "huggingface", "crit.out_layers_biases.": "nvidia"}  # by their names
+_OTHERS = {"transformer.": "huggingface", "crit.out_layers_biases.": "nvidia"}  # by prefix
 
 
 def config_from_hparams(flags: Mapping[str, Any], more_span: int = 0) -> TransformerXLConfig:
-    """The architecture that the original builds from its flags, by the names it gives them.
+    """Returns the architecture of the PyTorch original's flags, under their names.
 
-    Its LayerNorm has epsilon 1e-5, its initial memory is empty, its u and v are tied, and its
-    `same_length` lets a query see mem_len keys; in codes that grew out of it, `more_span` more.
+    Its LayerNorm has epsilon 1e-5, its initial memory is empty, its u and v are shared by layers,
+    and with `same_length` a query attends to mem_len keys, or `more_span` more in descendants.
     """
     kind = flags["attn_type"]
     if kind not in range(len(POSITIONS)):
@@ -32,7 +32,7 @@ def config_from_hparams(flags: Mapping[str, Any], more_span: int = 0) -> Transfo
         lengths = (flags[name] for name in ("tgt_len", "ext_len", "mem_len"))
         own["num_positions"] = flags.get("num_positions") or sum(lengths)
     clamp_len = flags["clamp_len"]
-    if kind == 1 and clamp_len > 0:  # so many distances are told apart; elsewhere one more
+    if kind == 1 and clamp_len > 0:  # number of distinct distances there, maximum distance here
         if clamp_len == 1:
             raise ValueError("clamp_len must be above 1 for attn_type 1, got 1")
         clamp_len -= 1
@@ -49,9 +49,9 @@ def config_from_hparams(flags: Mapping[str, Any], more_span: int = 0) -> Transfo
 
 
 def read(checkpoint: str) -> tensors.Source:
-    """Reads a file: .safetensors, or what `torch.save` wrote of a state dict or a whole model.
+    """Reads a file: .safetensors, or one of `torch.save` with a state dict or a whole model.
 
-    A whole model also tells its flags.
+    A whole model also contains its flags.
     """
     state = read_state(checkpoint)
     if checkpoint.endswith(".safetensors"):
@@ -61,15 +61,15 @@ def read(checkpoint: str) -> tensors.Source:
 
 
 def _flags(model: Record) -> dict[str, Any]:
-    """The flags of a pickled MemTransformerLM, as its modules keep them."""
-    found = hparams.known(model.fields, "the model")
+    """Returns the flags of a pickled MemTransformerLM, from its modules."""
+    flags = hparams.known(model.fields, "the model")
     words = _module(model, "word_emb").fields
     layer = _module(model, "layers", "0", "dec_attn").fields
     ends = words.get("cutoffs")
     if isinstance(ends, list) and ends:
-        found["cutoffs"] = ends[:-1]  # it ends with the vocabulary
+        flags["cutoffs"] = ends[:-1]  # the last is the vocabulary size
     own = {"div_val": words.get("div_val"), "pre_lnorm": layer.get("pre_lnorm")}
-    return found | hparams.known(own, "the model")
+    return flags | hparams.known(own, "the model")
 
 
 def _module(module: Record, *path: str) -> Record:
@@ -82,10 +82,10 @@ def _module(module: Record, *path: str) -> Record:
 
 
 def read_state(checkpoint: str) -> dict[str, np.ndarray]:
-    """The state dict in a file.
+    """Returns the state dict in a file.
 
     Raises:
-      ValueError: the file is not there, cut or of another kind; names it.
+      ValueError: the file is missing, truncated or of another kind; names it.
     """
     if files.is_folder(checkpoint) or not files.exists(checkpoint):
         raise ValueError(f"checkpoint must be a file, got {checkpoint}")
@@ -94,21 +94,21 @@ def read_state(checkpoint: str) -> dict[str, np.ndarray]:
     try:
         return safetensors.numpy.load_file(checkpoint)
     except (safetensors.SafetensorError, TypeError, KeyError) as error:
-        what = f"{checkpoint}: {error}"
-        raise ValueError(f"checkpoint must be a whole .safetensors file, got {what}") from error
+        reason = f"{checkpoint}: {error}"
+        raise ValueError(f"checkpoint must be a whole .safetensors file, got {reason}") from error
 
 
 def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[str, tensors.Tensor]:
-    """Renames a state dict into the layout of the TensorFlow original; see `naming`.
+    """Converts a state dict to the TensorFlow original's layout; see `torch_naming`.
 
     Raises:
-      ValueError: its names are those of another code.
+      ValueError: its names are of another code.
     """
     for mark, name in _OTHERS.items():
         others = [key for key in state if key.startswith(mark)]
         if others:
             raise ValueError(
-                f"checkpoint must hold tensors as the original code names them, got {others[0]}; "
+                f"checkpoint must hold tensors with the original code's names, got {others[0]}; "
                 f"is its format {name}?"
             )
     return torch_naming.to_original(tensors.own(state), given, reverse_clusters=True)
@@ -118,11 +118,11 @@ source_name = torch_naming.source_name
 
 
 def to_original(state: Mapping[str, np.ndarray], model) -> dict[str, np.ndarray]:
-    """`renamed` for a model that is there already: the values alone."""
-    found = renamed(state, hparams.of(model.config))
-    return {name: tensor.value for name, tensor in found.items()}
+    """Returns the values of `renamed` for an existing model."""
+    parameters = renamed(state, hparams.from_config(model.config))
+    return {name: tensor.value for name, tensor in parameters.items()}
 
 
 def load_weights(model, checkpoint: str) -> int:
-    """Assigns a checkpoint to `model`; returns the number of elements. See `original.assign`."""
+    """Assigns a checkpoint to `model` by `original_layout.assign`; returns the element count."""
     return original_layout.assign(model, to_original(read_state(checkpoint), model), source_name)

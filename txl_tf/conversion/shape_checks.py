@@ -1,6 +1,6 @@
-"""Whether the parameters of a checkpoint fit each other, before anything is made of them.
+"""Consistency checks of a checkpoint's parameters, before the architecture is inferred.
 
-So a tensor that is damaged is named itself, and not what it makes of the architecture.
+A damaged tensor is thus named itself, rather than an architecture inferred from it.
 """
 
 import collections
@@ -11,20 +11,20 @@ from typing import Any
 from txl_tf.conversion.shape_inference import Shapes
 from txl_tf.conversion.torch_naming import BLOCK
 
-_R_KERNEL = "rel_attn/r/kernel"  # only with the paper's positions
+_R_KERNEL = "rel_attn/r/kernel"  # only with relative positions of the paper
 Label = Callable[[str], str]
 
 
 def check(shapes: Shapes, given: Mapping[str, Any], label: Label) -> None:
-    """Refuses parameters of which one lacks or contradicts another, and names all of those.
+    """Raises if parameters are missing, unknown or inconsistent; names all of them.
 
     Args:
-      shapes: under the names of `original.parameters`; other names are unused.
-      given: flags of the original; of them `tie_projs` tells which projections must be there.
-      label: what messages call a parameter.
+      shapes: named as in `original_layout.parameters`; other names are unused.
+      given: flags of the original; `tie_projs` determines which projections must be present.
+      label: returns a parameter's name for messages.
 
     Raises:
-      ValueError: something is missing, left over or does not fit.
+      ValueError: a parameter is missing, unused or inconsistent.
     """
     missing = [label(name) for name in _missing(shapes, given.get("tie_projs"))]
     unused = [label(name) for name in shapes if not _is_known(name)]
@@ -71,7 +71,7 @@ def _missing(shapes: Shapes, ties: Sequence[bool] | None) -> Iterator[str]:
         own = f"{scope}proj"
         if own in shapes:
             yield from _absent(shapes, projection)
-        # No original ties the first cluster's, if not told to.
+        # By default no original ties the first cluster's.
         is_tied = i > 0 if ties is None else ties[min(i, len(ties) - 1)]
         if projection in shapes and not is_tied:
             yield from _absent(shapes, own)
@@ -98,21 +98,21 @@ def _absent(shapes: Shapes, *names: str) -> Iterator[str]:
 
 
 def _layers(shapes: Shapes) -> set[int]:
-    found = (re.match(r"layer_(\d+)/", name) for name in shapes)
-    return {int(match[1]) for match in found if match}
+    matches = (re.match(r"layer_(\d+)/", name) for name in shapes)
+    return {int(match[1]) for match in matches if match}
 
 
 def _clusters(shapes: Shapes) -> tuple[bool, int]:
-    """Whether each cluster has a table, and how many there are."""
-    found = [re.match(r"adaptive_(embed|softmax)/cutoff_(\d+)/", name) for name in shapes]
-    kinds = [(match[1], int(match[2])) for match in found if match]
+    """Returns whether each cluster has a table, and the number of clusters."""
+    matches = [re.match(r"adaptive_(embed|softmax)/cutoff_(\d+)/", name) for name in shapes]
+    kinds = [(match[1], int(match[2])) for match in matches if match]
     heads = [shapes.get(f"adaptive_softmax/cutoff_0/cluster_{x}", (0,))[0] for x in "Wb"]
     last = max((i for _, i in kinds), default=0)
     return any(kind == "embed" for kind, _ in kinds), 1 + max(last, min(heads))
 
 
 def _odd_layers(shapes: Shapes, label: Label) -> Iterator[str]:
-    """Parameters of a layer that are not as in the other layers; of two layers, both."""
+    """Yields parameters with other shapes than in other layers; of two layers, both."""
     layers = sorted(_layers(shapes))
     for part in BLOCK.values():
         by_layer = {i: shapes[n] for i in layers if (n := f"layer_{i}/{part}") in shapes}
@@ -129,20 +129,20 @@ def _odd_layers(shapes: Shapes, label: Label) -> Iterator[str]:
     for name, rank in (("r_w_bias", 3), ("r_r_bias", 3), ("r_emb", 4), ("r_bias", 3)):
         shape = shapes.get(name, ())
         if len(shape) == rank and shape[0] != len(layers):
-            yield f"{label(name)} {list(shape)} must be of {len(layers)} layers"
+            yield f"{label(name)} {list(shape)} must have {len(layers)} layers"
 
 
 def _odd_words(shapes: Shapes, ties_given: bool, label: Label) -> Iterator[str]:
-    """Parameters of a cluster that do not fit its table."""
+    """Yields parameters of a cluster that do not fit its table."""
     split, clusters = _clusters(shapes)
     outputs = [name for name in shapes if re.match(r"adaptive_softmax/.*lookup_table", name)]
     if 0 < len(outputs) < (clusters if split else 1):
-        yield f"{', '.join(map(label, outputs))} must equal the embedding's, as the others do"
+        yield f"{', '.join(map(label, outputs))} must equal the embedding's, like the others"
     tails = [f"adaptive_softmax/cutoff_{i}/proj" for i in range(1, clusters)]
     own = [name for name in tails if name in shapes]
     if not ties_given and 0 < len(own) < len(tails):
         rest = ", ".join(label(name) for name in tails if name not in shapes)
-        yield f"{', '.join(map(label, own))} must be tied to the embedding's as are {rest}, or not"
+        yield f"{', '.join(map(label, own))} must be tied to the embedding's like {rest}, or none"
     head = "adaptive_softmax/cutoff_0/cluster_"
     if clusters > 1:
         yield from _pair(shapes, label, f"{head}W", 0, f"{head}b", 0)
@@ -169,8 +169,8 @@ def _odd_words(shapes: Shapes, ties_given: bool, label: Label) -> Iterator[str]:
             words = sum(shapes[name][0] for name in biases)
             if words != shapes[table][0]:
                 yield (
-                    f"{label(table)} {list(shapes[table])} must have as many rows as its biases "
-                    f"{', '.join(map(label, biases))}, {words}"
+                    f"{label(table)} {list(shapes[table])} must have a row for each of the {words} "
+                    f"biases {', '.join(map(label, biases))}"
                 )
 
 

@@ -1,4 +1,4 @@
-"""What the shapes of a checkpoint in the original's layout reveal, as flags of the original."""
+"""Inference of the original's flags from the shapes of a checkpoint in its layout."""
 
 import itertools
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-# Of the PyTorch original's attn_type 0 to 3: the tables and biases that tell them apart.
+# Tables and biases that distinguish attn_type 0 to 3 of the PyTorch original.
 _ATTENTION = {
     (True, False, False): 0,  # r_r_bias
     (False, True, True): 1,  # r_emb and r_bias
@@ -17,32 +17,32 @@ _ATTENTION = {
 
 
 def hparams(shapes: Shapes, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags of a checkpoint: those its shapes reveal, then `given`, then the defaults.
+    """Returns the flags of a checkpoint: from its shapes, else `given`, else the defaults.
 
     Args:
-      shapes: of the parameters, under the names of `original.parameters`.
+      shapes: of the parameters, named as in `original_layout.parameters`.
       given: flags by the names of `hparams.FLAGS`.
 
     Raises:
-      ValueError: a tensor that tells something is missing, a flag contradicts the shapes, or a flag
-        that they cannot tell is not given; names it.
+      ValueError: a required tensor is missing, a flag contradicts the shapes, or a flag that they
+        do not determine is missing; names it.
     """
-    found = _of_layers(shapes, given) | _of_words(shapes, given)
+    found = _layer_flags(shapes, given) | _vocabulary_flags(shapes, given)
     for name in found.keys() & given.keys():
         if _differ(name, given[name], found[name], shapes):
-            told_by = f" ({_TOLD_BY[name]})" if name in _TOLD_BY else ""
+            evidence = f" ({_EVIDENCE[name]})" if name in _EVIDENCE else ""
             raise ValueError(
-                f"{name} must be {_shown(found[name])}, as the tensors have it{told_by}, "
+                f"{name} must be {_shown(found[name])}, as in the tensors{evidence}, "
                 f"got {_shown(given[name])}"
             )
     if given.get("mem_len") is None:
         raise ValueError(
-            "mem_len must be given, by itself, a config or a preset: the tensors do not tell it"
+            "mem_len must be given, by itself, a config or a preset: tensors do not determine it"
         )
     return _DEFAULTS | dict(given) | found
 
 
-_TOLD_BY = dict(
+_EVIDENCE = dict(
     attn_type="r_w_bias, r_r_bias, r_emb, r_bias",
     cutoffs="adaptive_embed/cutoff_*/lookup_table or adaptive_softmax/cutoff_*/b",
     div_val="adaptive_embed/cutoff_*/lookup_table",
@@ -57,7 +57,7 @@ _DEFAULTS = dict(
 )
 
 
-def _of_layers(shapes: Shapes, given: Mapping[str, Any]) -> dict[str, Any]:
+def _layer_flags(shapes: Shapes, given: Mapping[str, Any]) -> dict[str, Any]:
     layers = [int(m[1]) for m in (re.match(r"layer_(\d+)/", name) for name in shapes) if m]
     if not layers:
         raise ValueError(f"checkpoint must hold layers of a Transformer-XL, got {_sample(shapes)}")
@@ -78,14 +78,14 @@ def _of_layers(shapes: Shapes, given: Mapping[str, Any]) -> dict[str, Any]:
         heads, width = given["n_head"], merged // given["n_head"]
     else:
         raise ValueError(
-            "num_heads must be given, by itself or as n_head of a config: the tensors only tell "
+            "num_heads must be given, by itself or as n_head of a config: tensors only determine "
             f"that heads times width is {merged}"
         )
     if heads * width != merged:
-        teller = next((name for name in ("r_w_bias", "r_emb") if name in shapes), "n_head")
+        evidence = next((name for name in ("r_w_bias", "r_emb") if name in shapes), "n_head")
         raise ValueError(
-            f"layer_0/rel_attn/o/kernel must have as many rows as {heads} heads of width {width}, "
-            f"as {teller} has it, got {merged}"
+            f"layer_0/rel_attn/o/kernel must have a row for each of {heads} heads x {width} units, "
+            f"as in {evidence}, got {merged}"
         )
     if table is not None:
         found["num_positions"] = table[1]
@@ -97,13 +97,13 @@ def _attention(shapes: Shapes) -> int:
     if marks not in _ATTENTION:
         present = [name for name in ("r_w_bias", "r_r_bias", "r_emb", "r_bias") if name in shapes]
         raise ValueError(
-            "checkpoint must hold r_w_bias and r_r_bias, or what another attn_type has, "
+            "checkpoint must hold r_w_bias and r_r_bias, or those of another attn_type, "
             f"got {', '.join(present) or 'none of them'}"
         )
     return _ATTENTION[marks]
 
 
-def _of_words(shapes: Shapes, given: Mapping[str, Any]) -> dict[str, Any]:
+def _vocabulary_flags(shapes: Shapes, given: Mapping[str, Any]) -> dict[str, Any]:
     split = "adaptive_embed/cutoff_0/lookup_table" in shapes
     scope = "adaptive_embed/cutoff_{}" if split else "adaptive_embed"
     tables = [_shape(shapes, scope.format(0) + "/lookup_table", 2)]
@@ -117,7 +117,7 @@ def _of_words(shapes: Shapes, given: Mapping[str, Any]) -> dict[str, Any]:
         sizes = _cluster_sizes(shapes)
     d_model = shapes["layer_0/rel_attn/o/kernel"][1]
     clusters = range(len(sizes))
-    # Whether a cluster's embedding is projected, and so whether its softmax may be.
+    # Whether each cluster's embedding is projected, so that its softmax may be, too.
     projected = [f"{scope.format(i)}/proj_W" in shapes for i in clusters]
     owned = [f"adaptive_softmax/cutoff_{i}/proj" in shapes for i in clusters]
     found = dict(
@@ -128,7 +128,7 @@ def _of_words(shapes: Shapes, given: Mapping[str, Any]) -> dict[str, Any]:
         tie_projs=tuple(p and not own for p, own in zip(projected, owned, strict=True)),
         tie_weight=not any(re.match(r"adaptive_softmax/.*lookup_table", name) for name in shapes),
     )
-    if len(sizes) == 1:  # the TensorFlow original does not read the flag
+    if len(sizes) == 1:  # the TensorFlow original ignores the flag
         found["own_proj"] = "adaptive_softmax/proj" in shapes
         found["tie_projs"] = tuple(given.get("tie_projs") or (False,))
     same = [projected[i] for i, (_, width) in enumerate(tables) if split and width == d_model]
@@ -138,7 +138,7 @@ def _of_words(shapes: Shapes, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cluster_sizes(shapes: Shapes) -> list[int]:
-    """How many words each cluster of a single table has."""
+    """Returns the number of words of each cluster of a single table."""
     sizes = []
     for i in itertools.count():
         shape = shapes.get(f"adaptive_softmax/cutoff_{i}/b")
@@ -153,7 +153,7 @@ def _cluster_sizes(shapes: Shapes) -> list[int]:
 
 
 def _div_val(widths: list[int], given: int | None) -> int:
-    """The least divisor that gives these widths; `given` if it does."""
+    """Returns the smallest divisor that gives these widths, or `given` if it does."""
     if len(widths) == 1:
         return 1
     fits = [
@@ -162,13 +162,13 @@ def _div_val(widths: list[int], given: int | None) -> int:
         if all(widths[0] // divisor**i == width for i, width in enumerate(widths))
     ]
     if not fits:
-        raise ValueError(f"widths of embedding tables must fall by a whole factor, got {widths}")
+        raise ValueError(f"embedding widths must decrease by an integer factor, got {widths}")
     return given if given in fits else fits[0]
 
 
 def _shape(shapes: Shapes, name: str, rank: int) -> tuple[int, ...]:
     if name not in shapes:
-        raise ValueError(f"checkpoint must hold {name}, got none; it has {_sample(shapes)}")
+        raise ValueError(f"checkpoint must hold {name}, got {_sample(shapes)}")
     if len(shapes[name]) != rank:
         raise ValueError(f"{name} must have {rank} axes, got shape {list(shapes[name])}")
     return shapes[name]
@@ -181,11 +181,11 @@ def _sample(shapes: Shapes) -> str:
 def _differ(name: str, given: Any, found: Any, shapes: Shapes) -> bool:
     if name != "tie_projs":
         return (tuple(given) if isinstance(given, list | tuple) else given) != found
-    # A flag a cluster, the last one repeated; it says nothing where nothing is projected.
-    said = [given[min(i, len(given) - 1)] for i in range(len(found))]
+    # One flag per cluster, the last repeated; meaningless without projections.
+    flags = [given[min(i, len(given) - 1)] for i in range(len(found))]
     return any(
-        say != is_tied and (is_tied or f"adaptive_softmax/cutoff_{i}/proj" in shapes)
-        for i, (say, is_tied) in enumerate(zip(said, found, strict=True))
+        flag != is_tied and (is_tied or f"adaptive_softmax/cutoff_{i}/proj" in shapes)
+        for i, (flag, is_tied) in enumerate(zip(flags, found, strict=True))
     )
 
 

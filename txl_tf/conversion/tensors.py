@@ -1,4 +1,4 @@
-"""What a checkpoint holds: tensors by name, and where each of ours comes from."""
+"""Tensors of a checkpoint by name, and the sources of our weights."""
 
 import dataclasses
 import re
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Tensor(NamedTuple):
-    """A value and the names of the checkpoint's tensors that it was made of."""
+    """A value and the names of the checkpoint's tensors it is made from."""
 
     value: np.ndarray
     sources: tuple[str, ...]
@@ -17,12 +17,12 @@ class Tensor(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A checkpoint as a format reads it.
+    """A checkpoint as read by a format.
 
     Attributes:
-      tensors: the model's, by the names they have there.
-      step: optimizer steps behind them.
-      hparams: flags of the original that the checkpoint itself tells.
+      tensors: of the model, by their names in the checkpoint.
+      step: number of optimizer steps of the weights.
+      hparams: flags of the original stored in the checkpoint.
     """
 
     tensors: dict[str, np.ndarray]
@@ -31,19 +31,19 @@ class Source:
 
 
 def own(tensors: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """Tensors that are their own source."""
+    """Wraps tensors that are their own source."""
     return {name: Tensor(value, (name,)) for name, value in tensors.items()}
 
 
 def check_numbers(tensors: Mapping[str, np.ndarray]) -> None:
-    """Refuses tensors of anything but finite numbers, and names them."""
+    """Raises if tensors are not floating-point or not finite; names them."""
     kinds = [name for name, value in tensors.items() if not _is_float(value)]
     if kinds:
         raise ValueError(f"checkpoint must hold floating-point tensors, got others: {_few(kinds)}")
-    wild = [name for name, value in tensors.items() if not np.isfinite(value).all()]
-    if wild:
+    infinite = [name for name, value in tensors.items() if not np.isfinite(value).all()]
+    if infinite:
         raise ValueError(
-            f"checkpoint must hold finite numbers, got NaN or infinity in {_few(wild)}"
+            f"checkpoint must hold finite numbers, got NaN or infinity in {_few(infinite)}"
         )
 
 
@@ -51,24 +51,24 @@ def _is_float(value: np.ndarray) -> bool:
     return np.issubdtype(value.dtype, np.floating) or value.dtype.name == "bfloat16"
 
 
-def _few(names: list[str], most: int = 10) -> str:
-    shown = ", ".join(sorted(names)[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def _few(names: list[str], limit: int = 10) -> str:
+    shown = ", ".join(sorted(names)[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 def summarise_mapping(
     moves: Iterable[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]],
 ) -> list[str]:
-    """One line for all layers' moves of a kind: "layers.*.o_net [8, 8] x3 -> block_*/output".
+    """Returns one line per name pattern: "layers.*.o_net [8, 8] x3 -> block_*/output".
 
     Args:
-      moves: names there, shape there, names here.
+      moves: names there, shape there, and names here, for each parameter.
     """
     counts: dict[str, int] = {}
     for sources, shape, targets in moves:
-        alike = len(sources) // len(set(map(_pattern, sources)))  # one of each layer
+        count = len(sources) // len(set(map(_pattern, sources)))  # one per layer
         line = f"{_joined(sources)} {list(shape)}{{}} -> {_joined(targets)}"
-        counts[line] = counts.get(line, 0) + alike
+        counts[line] = counts.get(line, 0) + count
     return [line.replace("{}", f" x{n}" if n > 1 else "", 1) for line, n in counts.items()]
 
 
@@ -77,5 +77,5 @@ def _joined(names: tuple[str, ...]) -> str:
 
 
 def _pattern(name: str) -> str:
-    """A name without the number of its layer."""
+    """Returns a name without its layer index."""
     return re.sub(r"\b(layers\.|layer_|block_)\d+", r"\1*", name, count=1)

@@ -19,10 +19,10 @@ _SLOTS = ("/Adam", "/Adam_1")  # of the optimizer
 
 
 def config_from_hparams(hparams: Mapping[str, Any]) -> TransformerXLConfig:
-    """The architecture that the original builds from its flags, by the names it gives them.
+    """Returns the architecture of the TensorFlow original's flags, under their names.
 
-    Its LayerNorm has epsilon 1e-12, its initial memory is of zeros that take attention mass, and
-    its `same_length` lets a query see mem_len + 1 keys.
+    Its LayerNorm has epsilon 1e-12, its initial memory is zeros that receive attention, and with
+    `same_length` a query attends to mem_len + 1 keys.
     """
     return original_layout.config_from_hparams(
         hparams,
@@ -38,7 +38,7 @@ def read(checkpoint: str) -> tensors.Source:
     """Reads a checkpoint: the prefix of its files, or a folder with a file "checkpoint".
 
     Raises:
-      ValueError: there is no such checkpoint, it is cut, or it holds no Transformer-XL.
+      ValueError: the checkpoint is missing, truncated, or not of a Transformer-XL.
     """
     files.check_plain("checkpoint", checkpoint)
     prefix = checkpoint
@@ -49,72 +49,72 @@ def read(checkpoint: str) -> tensors.Source:
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", prefix)
     try:
         reader = tf.train.load_checkpoint(prefix)
-        found = {
+        variables = {
             name: reader.get_tensor(name)
             for name in sorted(reader.get_variable_to_shape_map())
             if name.startswith(_SCOPE) and not name.endswith(_SLOTS)
         }
-        counted = reader.has_tensor("global_step")
-        step = int(reader.get_tensor("global_step")) if counted else 0
+        has_step = reader.has_tensor("global_step")
+        step = int(reader.get_tensor("global_step")) if has_step else 0
     except (ValueError, RuntimeError, IndexError, tf.errors.OpError) as error:
         raise ValueError(f"checkpoint must be readable, got {prefix}: {error}") from error
-    if not found:
+    if not variables:
         raise ValueError(f"checkpoint must hold variables under {_SCOPE}, got none in {prefix}")
-    return tensors.Source(found, step)
+    return tensors.Source(variables, step)
 
 
 def read_parameters(checkpoint: str) -> dict[str, np.ndarray]:
-    """The model's parameters in a checkpoint, without the optimizer's, under the original's names.
+    """Returns the model's parameters in a checkpoint, without the optimizer's, by original name.
 
     Raises:
       ValueError: see `read`.
     """
-    found = renamed(read(checkpoint).tensors, {})
-    return {name: tensor.value for name, tensor in found.items()}
+    parameters = renamed(read(checkpoint).tensors, {})
+    return {name: tensor.value for name, tensor in parameters.items()}
 
 
 def renamed(state: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[str, tensors.Tensor]:
-    """The variables under the names of `original.parameters`."""
-    del given  # every name tells what it is
+    """Returns the variables named as in `original_layout.parameters`."""
+    del given  # names are unambiguous
     return {name.removeprefix(_SCOPE): tensor for name, tensor in tensors.own(state).items()}
 
 
 def source_name(name: str) -> str:
-    """What a parameter is called in a checkpoint."""
+    """Returns the name of a parameter in a checkpoint."""
     return _SCOPE + name
 
 
 def load_weights(model, checkpoint: str) -> int:
-    """Assigns a checkpoint to `model`; returns the number of elements. See `original.assign`."""
+    """Assigns a checkpoint to `model` by `original_layout.assign`; returns the element count."""
     return original_layout.assign(model, read_parameters(checkpoint), source_name)
 
 
 def unsupported_options(config: TransformerXLConfig) -> list[str]:
-    """What the original has no way to be, so that `config` cannot be exported."""
-    wrong = []
+    """Returns the options of `config` that the original lacks."""
+    options = []
     if config.pre_norm:
-        wrong.append("pre_norm")
+        options.append("pre_norm")
     if not config.tie_embeddings:
-        wrong.append("tie_embeddings off")
+        options.append("tie_embeddings off")
     if not config.tie_output_projection:
-        wrong.append("tie_output_projection off")
-    return wrong
+        options.append("tie_output_projection off")
+    return options
 
 
 def known_differences(config: TransformerXLConfig) -> list[str]:
-    """Where the original computes something else with these weights."""
+    """Returns the computations in which the original differs for these weights."""
     lines = []
     if config.layer_norm_epsilon != 1e-12:
         lines.append(f"layer_norm_epsilon is 1e-12 there, here {config.layer_norm_epsilon:g}")
     if config.attention_span not in (None, config.mem_len + 1):
         lines.append(f"same_length sees mem_len + 1 keys there, here {config.attention_span}")
     if not config.attend_to_initial_zeros:
-        lines.append("a fresh memory's zeros take attention mass there, here they do not")
+        lines.append("zeros of an initial memory receive attention there, but not here")
     return lines
 
 
 def write(folder: str, values: Mapping[str, np.ndarray], config: TransformerXLConfig, step: int):
-    """Writes a V2 checkpoint as the original's Saver does, and config.json with its flags."""
+    """Writes a V2 checkpoint in the format of the original's Saver, and config.json with flags."""
     name = f"model.ckpt-{step}"
     variables: dict[str, Any] = {source_name(n): value for n, value in values.items()}
     variables["global_step"] = np.int64(step)
@@ -127,5 +127,5 @@ def write(folder: str, values: Mapping[str, np.ndarray], config: TransformerXLCo
     )
     state = f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
     files.write_bytes(os.path.join(folder, "checkpoint"), state.encode())
-    text = json.dumps({"hparams": flags.of(config)}, indent=1) + "\n"
+    text = json.dumps({"hparams": flags.from_config(config)}, indent=1) + "\n"
     files.write_bytes(os.path.join(folder, "config.json"), text.encode())

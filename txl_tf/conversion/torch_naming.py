@@ -1,7 +1,7 @@
-"""Names of the PyTorch codes (the original's, and its descendants') and of the TensorFlow original.
+"""Conversion of names between PyTorch codes (the original's and its descendants') and TensorFlow.
 
-Here a state dict is in the layout of the PyTorch original. Linear weights and projections stand
-transposed there, q, k and v may be two matrices, and tied tables and projections appear twice.
+State dicts are in the PyTorch original's layout. Linear weights and projections are transposed
+there, q, k and v may be two matrices, and tied tables and projections appear twice.
 """
 
 import re
@@ -32,18 +32,18 @@ _Q, _KV = "dec_attn.q_net.weight", "dec_attn.kv_net.weight"
 def to_original(
     state: Mapping[str, Tensor], given: Mapping[str, Any], *, reverse_clusters: bool
 ) -> dict[str, Tensor]:
-    """Renames a state dict into the layout of the TensorFlow original; see `original.parameters`.
+    """Converts a state dict to the TensorFlow original's layout, `original_layout.parameters`.
 
-    A name that is not known stays as it is. An output table or projection that equals the input's
-    is tied, unless `given` says otherwise. A projection that is the identity is left out.
+    Unknown names stay. An output table or projection equal to the input's is tied, unless `given`
+    says otherwise. Identity projections are left out.
 
     Args:
       state: the state dict.
-      given: flags; `cutoffs`, `tie_weight` and `tie_projs` are read where tensors do not tell.
-      reverse_clusters: whether the columns of tail clusters are counted from the end.
+      given: flags; `cutoffs`, `tie_weight` and `tie_projs` are used where tensors are ambiguous.
+      reverse_clusters: whether the columns of tail clusters are in reverse order.
 
     Raises:
-      ValueError: a tensor said to be tied differs, or cut-offs are needed and not given.
+      ValueError: a tensor flagged as tied differs, or cut-offs are needed and not given.
     """
     found: dict[str, Tensor] = {}
     for name, tensor in state.items():
@@ -67,7 +67,7 @@ def _add_layer(name, tensor, state, found):
     if part == _KV:
         if f"layers.{layer}.{_Q}" not in state:
             raise ValueError(f"checkpoint must hold layers.{layer}.{_Q} beside {name}, got none")
-        return  # comes with q
+        return  # added with q
     if part == _Q:
         tensor = _with_keys_and_values(tensor, state.get(f"layers.{layer}.{_KV}"))
         part = "dec_attn.qkv_net.weight"
@@ -92,7 +92,7 @@ def _with_keys_and_values(query, others):
 
 
 def _is_split(state) -> bool:
-    """Whether each cluster has a table."""
+    """Whether each cluster has its own table."""
     return any(re.match(r"word_emb\.emb_(layers|projs)\.[1-9]", name) for name in state)
 
 
@@ -109,7 +109,7 @@ def _add_embedding(name, tensor, state, found):
 
 
 class _Softmax:
-    """The entries under "crit."."""
+    """Converter of the entries under "crit."."""
 
     def __init__(self, state, given, reverse_clusters, found):
         self.state = state
@@ -141,14 +141,14 @@ class _Softmax:
                 self._add_bias(parts[2], tensor)
 
     def _check_own_projection(self):
-        """Without cut-offs, flags that untie the projection ask for one; ties are left out."""
+        """Raises if tie_projs unties the projection but there is none, without cut-offs."""
         flags = self.given.get("tie_projs")
         table = self.state.get("word_emb.emb_projs.0")
-        is_there = self.has_clusters or "crit.out_projs.0" in self.state
-        if table is not None and flags and not flags[0] and not is_there:
+        is_present = self.has_clusters or "crit.out_projs.0" in self.state
+        if table is not None and flags and not flags[0] and not is_present:
             raise ValueError(
                 f"checkpoint must hold crit.out_projs.0 beside {table.sources[0]}, as tie_projs "
-                f"{list(flags)} has it, got none"
+                f"{list(flags)} requires, got none"
             )
 
     def _add(self, name, tensor):
@@ -160,23 +160,23 @@ class _Softmax:
 
     def _add_projection(self, name, i, tensor):
         flags = self.given.get("tie_projs")
-        said = flags[min(i, len(flags) - 1)] if flags else None
-        if not self.has_clusters:  # of equal value is how a tied one is written for Hugging Face
-            said = said or None
+        is_flagged = flags[min(i, len(flags) - 1)] if flags else None
+        if not self.has_clusters:  # Hugging Face files repeat a tied one
+            is_flagged = is_flagged or None
         other = f"word_emb.emb_projs.{i if self.split else 0}"
-        if not self._is_tied(name, other, said):
+        if not self._is_tied(name, other, is_flagged):
             self._add(f"cutoff_{i}/proj" if self.has_clusters else "proj", _transposed(tensor))
 
-    def _is_tied(self, name, other, said):
-        """Whether a tensor is an alias of `other`: by what flags say, else by its values."""
+    def _is_tied(self, name, other, is_flagged):
+        """Whether a tensor is an alias of `other`: by flag if given, else by equal values."""
         table = self.state.get(other)
-        if table is None or said is False:
+        if table is None or is_flagged is False:
             return False
         same = np.array_equal(self.state[name].value, table.value)
-        if said and not same:
+        if is_flagged and not same:
             raise ValueError(
-                f"{self.state[name].sources[0]} must equal {table.sources[0]}, which it is tied "
-                "to, got other values"
+                f"{self.state[name].sources[0]} must equal {table.sources[0]}, to which it is "
+                "tied, got other values"
             )
         return same
 
@@ -194,19 +194,19 @@ class _Softmax:
         cutoffs = self.given.get("cutoffs")
         if cutoffs is None:
             raise ValueError(
-                f"cutoffs must be given, by a config or a preset: one table for all words does not "
-                f"tell where its {self.num_tails} tail clusters begin"
+                f"cutoffs must be given, by a config or a preset: a single table does not "
+                f"determine the starts of its {self.num_tails} tail clusters"
             )
         if len(cutoffs) != self.num_tails:
             raise ValueError(
-                f"cutoffs must be {self.num_tails}, as many as crit.cluster_weight has rows, "
+                f"cutoffs must be {self.num_tails}, one per row of crit.cluster_weight, "
                 f"got {cutoffs}"
             )
         return zip([0, *cutoffs], [*cutoffs, num_words], strict=True)
 
 
 def _drop_identities(found: dict[str, Tensor]) -> None:
-    """Leaves out identity projections: "none" in a layout that has one for every cluster."""
+    """Removes identity projections: absent ones, in a layout with one for every cluster."""
     pairs = []
     for name, tensor in found.items():
         parts = re.fullmatch(r"adaptive_embed/(cutoff_\d+)/proj_W", name)
@@ -223,7 +223,7 @@ def _is_identity(value: np.ndarray) -> bool:
 
 
 def source_name(name: str) -> str:
-    """What a parameter of the TensorFlow original is called in a state dict."""
+    """Returns the name of a TensorFlow original's parameter in a state dict."""
     scope, _, rest = name.partition("/")
     cluster = re.search(r"cutoff_(\d+)", name)
     i = cluster[1] if cluster else "0"
@@ -246,20 +246,20 @@ _CLUSTERS = {"cluster_W": "crit.cluster_weight", "cluster_b": "crit.cluster_bias
 
 
 def to_state(values: Mapping[str, np.ndarray], num_clusters: int) -> dict[str, np.ndarray]:
-    """The way back: a state dict without aliases, its clusters in the order of `values`.
+    """Returns a state dict without aliases; inverse of `to_original`, in the order of `values`.
 
-    With several tables each cluster gets its projections, the identity where there is none.
+    With several tables each cluster gets projections, identities if it has none.
     """
     split = "adaptive_embed/cutoff_0/lookup_table" in values
     state: dict[str, np.ndarray] = {}
     for name, value in values.items():
-        turned = name.startswith("layer_") and value.ndim == 2
-        turned = turned or name.endswith(("/proj_W", "/proj"))
-        state[source_name(name)] = value.T if turned else value
+        is_transposed = name.startswith("layer_") and value.ndim == 2
+        is_transposed = is_transposed or name.endswith(("/proj_W", "/proj"))
+        state[source_name(name)] = value.T if is_transposed else value
     if not split and num_clusters > 1:  # one bias over the whole vocabulary
         biases = [state.pop(f"crit.out_layers.{i}.bias") for i in range(num_clusters)]
         state["crit.out_layers.0.bias"] = np.concatenate(biases)
-    if num_clusters == 1 and "word_emb.emb_projs.0" in state:  # where tied, of equal value
+    if num_clusters == 1 and "word_emb.emb_projs.0" in state:  # equal if tied
         state.setdefault("crit.out_projs.0", state["word_emb.emb_projs.0"])
     for i in range(num_clusters if split else 0):
         if f"word_emb.emb_projs.{i}" not in state:

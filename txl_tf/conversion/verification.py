@@ -1,4 +1,4 @@
-"""Recorded outputs of another implementation, compared with those of a model."""
+"""Verification against recorded outputs of another implementation."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,25 +6,25 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# What each recorded array is compared with; see `_Segment`.
+# Kinds of recorded arrays; `_LAYOUTS` computes ours.
 KINDS = ("nll", "losses", "hidden", "last_hidden", "mems", "logprob")
 
 
 def compare(model, path: str) -> dict[str, float]:
-    """Runs the segments in an .npz file, memory carried, and returns the largest differences.
+    """Runs the segments of an .npz file with memory; returns the largest difference of each kind.
 
     Either the original's arrays, time-major: inputs_k and labels_k [T, B], and some of nll_k,
     hidden_k [T, B, D], mems_k [L, M, B, D], logprob_k [T, B, V]; or Hugging Face's, batch-major:
     input_ids_k [B, T], and some of losses_k [B, T - 1], last_hidden_k, logprob_k, mems_k as above.
 
     Raises:
-      ValueError: the file holds nothing of the kind.
+      ValueError: the file has no such arrays.
     """
     arrays = _read(path)
     layout = next((name for name in _LAYOUTS if f"{name}_0" in arrays), None)
     if layout is None:
         raise ValueError(f"{path} must hold inputs_0 or input_ids_0, got {', '.join(arrays)}")
-    found: dict[str, float] = {}
+    differences: dict[str, float] = {}
     mems = None
     for k in range(sum(name.rpartition("_")[0] == layout for name in arrays)):
         segment = {n.rpartition("_")[0]: a for n, a in arrays.items() if n.endswith(f"_{k}")}
@@ -33,15 +33,17 @@ def compare(model, path: str) -> dict[str, float]:
             if kind in segment:
                 theirs = segment[kind]
                 difference = _largest(kind, np.asarray(ours[kind](theirs)), theirs)
-                found[kind] = max(found.get(kind, 0.0), difference)
-    if not found:
+                differences[kind] = max(differences.get(kind, 0.0), difference)
+    if not differences:
         raise ValueError(f"{path} must hold outputs ({', '.join(KINDS)}), got {', '.join(arrays)}")
-    return found
+    return differences
 
 
-def check(found: Mapping[str, float], tolerance: float) -> None:
-    """Refuses differences above `tolerance` and names them."""
-    wrong = [f"{kind} by {value:.2g}" for kind, value in found.items() if not value <= tolerance]
+def check(differences: Mapping[str, float], tolerance: float) -> None:
+    """Raises if differences exceed `tolerance`; names them."""
+    wrong = [
+        f"{kind} by {value:.2g}" for kind, value in differences.items() if not value <= tolerance
+    ]
     if wrong:
         raise ValueError(
             f"outputs must agree within {tolerance:g}, got differences: {', '.join(wrong)}"
@@ -49,17 +51,17 @@ def check(found: Mapping[str, float], tolerance: float) -> None:
 
 
 def smoke(model, num_tokens: int = 8) -> float:
-    """Mean nats of a short row of arbitrary tokens.
+    """Returns the mean loss in nats of a short row of arbitrary tokens.
 
     Raises:
-      ValueError: they are not finite.
+      ValueError: the loss is NaN or infinite.
     """
     vocab_size = model.config.vocab_size
     ids = (np.arange(num_tokens + 1, dtype=np.int64) * 7919 % vocab_size).astype(np.int32)
     nll, _ = model.nll(ids[np.newaxis, :-1], ids[np.newaxis, 1:])
     nats = float(np.mean(nll))
     if not np.isfinite(nats):
-        raise ValueError(f"the check forward pass must give finite nats, got {nats}")
+        raise ValueError(f"model must give a finite loss, got {nats}")
     return nats
 
 
@@ -77,7 +79,7 @@ def _largest(kind: str, ours: np.ndarray, theirs: np.ndarray) -> float:
     return float(np.abs(ours - theirs).max()) if ours.size else 0.0
 
 
-Outputs = dict[str, Callable[[np.ndarray], Any]]  # kind -> what theirs is compared with
+Outputs = dict[str, Callable[[np.ndarray], Any]]  # kind -> function of theirs that returns ours
 
 
 def _time_major(model, segment, mems) -> tuple[Outputs, Any]:
@@ -114,9 +116,9 @@ def _run(model, ids, mems):
 
 
 def _mems(mems, theirs: np.ndarray) -> np.ndarray:
-    """Ours as theirs, [L or L + 1, rows, B, D]: they may grow, and end with an output nobody reads.
+    """Returns our mems shaped like theirs, [L or L + 1, rows, B, D], which may grow.
 
-    A number of rows that is not ours makes another shape than theirs.
+    A last, unused output of theirs is copied. Another number of rows yields another shape.
     """
     rows = int(np.max(mems.length))
     ours = [np.transpose(state, (1, 0, 2)) for state in mems.states]

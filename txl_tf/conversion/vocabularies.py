@@ -1,19 +1,19 @@
-"""Vocabularies of other implementations, read into our tokenizers: same symbols, same ids.
+"""Import of other implementations' vocabularies into our tokenizers: same symbols, same ids.
 
-All the originals' data sets are words between white space for us, read from the text that the
-originals read (`getdata.sh`):
+All the originals' data sets are words between white space here, read from the same text as in the
+originals (`getdata.sh`):
 
     wt103, ptb, wt2   words, "<eos>" after each line
     lm1b              words, "<S>" at both ends of each line
-    enwik8            a word for each byte, its number: "32 101 10"; line ends vanish
+    enwik8            a word for each byte, its number: "32 101 10"; line ends are dropped
     text8             a word for each letter; a space of the text is the word "_"
 
-For the last two, plain text has to be written that way before. What the vocabulary lacks becomes
-"<unk>" where there is one, as Hugging Face has it; the originals stop there.
+For the last two, text has to be converted first. Symbols outside the vocabulary become "<unk>" if
+it exists, as in Hugging Face's code; the originals stop.
 
-The published vocabularies were counted by Python 2, for which only ASCII had white space: they get
-`white_space="ascii"`. So does a file whose strings are Python 2's, or are those read as Latin-1
-(Hugging Face's), or whose words hold other white space. All others get "unicode".
+The published vocabularies were counted by Python 2, whose white space is ASCII: they get
+`white_space="ascii"`. So do files with Python 2 strings, with strings read as Latin-1 (Hugging
+Face's), or with words that contain other white space. All others get "unicode".
 """
 
 import pickletools
@@ -29,22 +29,22 @@ from txl_tf.data.tokenizers import counted
 
 _IN_FOLDER = ("cache.pkl", "cache.pt", "vocab.pkl", "vocab.bin", "vocab.json", "vocab.txt")
 _CORPUS_INFO = "corpus-info.json"
-_LONGEST = 1 << 20  # bytes of a string; longer ones are the encoded corpus
+_LONGEST = 1 << 20  # bytes of a string; longer ones hold the encoded corpus
 _SPECIAL = {counted.END_OF_LINE, counted.BOUNDARY, *vocabulary.UNKNOWN}
 
 
 def read(path: str, kind: str | None = None) -> tokenizers.Tokenizer:
-    """The tokenizer of a vocabulary in one of the originals' files.
+    """Returns the tokenizer of a vocabulary file of the originals.
 
     Args:
-      path: `cache.pkl`, `cache.pt` or a checkpoint of NVIDIA's trainer, `vocab.pkl`, `vocab.bin`,
-        `vocab.json`, a list with a symbol at the start of each line; or the folder of one of them,
-        or of one of our tokenizers.
-      kind: a name in `KINDS`; None is told by the file.
+      path: `cache.pkl`, `cache.pt`, a checkpoint of NVIDIA's trainer, `vocab.pkl`, `vocab.bin`,
+        `vocab.json`, or a list with a symbol at the start of each line; or the folder of one of
+        them or of one of our tokenizers.
+      kind: a name in `KINDS`; None infers it from the file.
 
     Raises:
-      ValueError: the file is damaged or holds no vocabulary, or a symbol is empty, repeated or can
-        not be one of ours; names the file and the place.
+      ValueError: the file is damaged or has no vocabulary, or a symbol is empty, repeated or
+        impossible here; names the file and the symbol.
     """
     path = str(path).rstrip("/")
     if files.is_folder(path):
@@ -68,7 +68,7 @@ def _in_folder(folder: str) -> str:
 
 
 def _kind(path: str) -> str:
-    """The kind of a file, by its first bytes or else its name."""
+    """Returns the kind of a file, by its name or else its first bytes."""
     if path.endswith(".json"):
         return "json"
     if path.endswith(".txt"):
@@ -77,7 +77,7 @@ def _kind(path: str) -> str:
 
 
 def _is_of_python_2(path: str) -> bool:
-    """Whether the first string of a pickle, the name of an attribute, is one of Python 2."""
+    """Whether the first string of a pickle, an attribute's name, is from Python 2."""
     with seekable.opened(path) as (file, _):
         names = (opcode.name for opcode, *_ in pickletools.genops(file))
         first = next((n for n in names if "STRING" in n or "UNICODE" in n), "")
@@ -85,7 +85,7 @@ def _is_of_python_2(path: str) -> bool:
 
 
 def _fields(path: str, kind: str) -> dict[str, Any]:
-    """The attributes of the original's `Vocab`, as far as the file tells."""
+    """Returns the attributes of the original's `Vocab`, as far as the file has them."""
     if kind not in KINDS:
         raise ValueError(f"vocab_kind must be one of {', '.join(KINDS)}, got {kind!r}")
     held = KINDS[kind](path)
@@ -109,7 +109,7 @@ def _fields(path: str, kind: str) -> dict[str, Any]:
 
 
 def _dataset_beside(path: str) -> Any:
-    """The data set that the TensorFlow original notes beside `cache.pkl`."""
+    """Returns the data set noted beside `cache.pkl` by the TensorFlow original."""
     beside = f"{path.rpartition('/')[0] or '.'}/{_CORPUS_INFO}"
     if not files.exists(beside):
         return None
@@ -141,13 +141,13 @@ def _tokenizer(fields: Mapping[str, Any], path: str, of_python_2: bool) -> token
 
 
 def _white_space(symbols: Sequence[str], of_python_2: bool) -> str:
-    """Where the original split words, by who wrote the file or else by the words."""
+    """Returns the white space of the original's word splitting, by file or else by words."""
     is_one = fast_word_split.LISTED["unicode"]
     return "ascii" if of_python_2 or any(is_one(s) != [s] for s in symbols) else "unicode"
 
 
 def _end_of_line(fields: Mapping[str, Any], symbols: Sequence[str]) -> str:
-    """How the original marks lines; a bare list of symbols tells it by those it holds."""
+    """Returns the original's line marks; for a bare list, by the symbols it contains."""
     special = fields.get("special", (counted.END_OF_LINE,))
     if counted.END_OF_LINE in (special or ()) and counted.END_OF_LINE in symbols:
         return "eos"
@@ -156,7 +156,7 @@ def _end_of_line(fields: Mapping[str, Any], symbols: Sequence[str]) -> str:
 
 
 def _symbols(fields: Mapping[str, Any], path: str) -> list[str]:
-    """The symbols by id, as they are stored."""
+    """Returns the stored symbols by id."""
     symbols, ids = fields.get("idx2sym"), fields.get("sym2idx")
     if isinstance(ids, dict):
         ordered = sorted(ids, key=lambda s: ids[s] if type(ids[s]) is int else -1)
@@ -178,20 +178,20 @@ def _symbols(fields: Mapping[str, Any], path: str) -> list[str]:
 
 
 def _check_ids(symbols: Sequence[str], ids: Mapping[Any, Any], path: str) -> None:
-    """Refuses a vocabulary whose two tables differ."""
+    """Raises if the two tables of a vocabulary differ."""
     for i, symbol in enumerate(symbols):
         other = ids.get(symbol)
         if type(other) is not int or other != i:
             got = other if type(other) is int and 0 <= other < len(symbols) else "none"
             raise ValueError(f"{path}: symbol {i} {_quoted(symbol)} must have this id, got {got}")
     if len(ids) != len(symbols):
-        raise ValueError(f"{path} must hold {len(symbols)} ids as symbols, got {len(ids)}")
+        raise ValueError(f"{path} must hold {len(symbols)} ids, one per symbol, got {len(ids)}")
 
 
 def _decoded_again(symbols: list[str]) -> list[str]:
-    """Symbols that were read as Latin-1 from UTF-8, as Hugging Face's were, set right.
+    """Repairs symbols in UTF-8 that were read as Latin-1, as in Hugging Face's files.
 
-    They are told by this: all of them can be decoded again. "café" alone can not.
+    Recognised if all symbols can be decoded again, which "café" cannot.
     """
     try:
         return [s if s.isascii() else s.encode("latin-1").decode("utf-8") for s in symbols]
@@ -200,7 +200,7 @@ def _decoded_again(symbols: list[str]) -> list[str]:
 
 
 def _check(symbols: Sequence[str], draft: counted.CountedTokenizer, path: str) -> None:
-    """Refuses symbols that cannot be ours, with their place."""
+    """Raises if a symbol is not possible here; names its id."""
     first: dict[str, int] = {}
     for i, symbol in enumerate(symbols):
         if not symbol:
@@ -214,7 +214,7 @@ def _check(symbols: Sequence[str], draft: counted.CountedTokenizer, path: str) -
             if symbol not in _SPECIAL:
                 draft.check_symbol(symbol)
         except ValueError as error:
-            raise ValueError(f"{path}: symbol {i} {_quoted(symbol)} is refused: {error}") from error
+            raise ValueError(f"{path}: symbol {i} {_quoted(symbol)}: {error}") from error
 
 
 def _quoted(symbol: str) -> str:
@@ -235,7 +235,7 @@ def _read_json(path: str) -> Any:
 
 
 def _read_text(path: str) -> dict[str, Any]:
-    """A list: the first field of a line is a symbol, what follows, such as a count, is not read."""
+    """Reads a list: the first field of each line is a symbol; the rest, a count, is ignored."""
     lines = files.read_text(path).removeprefix("\ufeff").split("\n")
     lines = lines[:-1] if lines[-1] == "" else lines
     symbols: dict[str, int] = {}

@@ -252,7 +252,7 @@ class EdgeTest(parameterized.TestCase):
 
     def test_missing_and_foreign_files(self):
         path = self.copy()
-        with self.assertRaisesRegex(ValueError, "gone.tflite must be a file, got none"):
+        with self.assertRaisesRegex(ValueError, "gone.tflite must be a file, got no such file"):
             runtime.EdgeModel(str(path.with_name("gone.tflite")))
         with self.assertRaisesRegex(ValueError, "gs://a/m.tflite must be a local file"):
             runtime.EdgeModel("gs://a/m.tflite")

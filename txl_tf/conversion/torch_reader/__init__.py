@@ -1,1 +1,1 @@
-"""Reads PyTorch files without PyTorch, and without running what is in them."""
+"""Reading of PyTorch files without PyTorch, and without executing their contents."""

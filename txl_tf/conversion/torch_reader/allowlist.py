@@ -1,7 +1,7 @@
-"""What a pickle may name, and what each name gives: plain values and inert records, nothing else.
+"""Allowlist of pickles: names, and the values they produce, plain values and inert records only.
 
-A name in a pickle never becomes the class or function that it means. It stays a `Name`; "calling"
-one looks its path up in `CALLS`, or makes a `Record` where `RECORDS` or `RECORD_MODULES` list it.
+A name in a pickle never becomes its class or function. It stays a `Name`; "calling" one looks its
+path up in `CALLS`, or makes a `Record` if `RECORDS` or `RECORD_MODULES` lists it.
 """
 
 import dataclasses
@@ -17,19 +17,19 @@ from txl_tf.conversion.torch_reader.errors import UnsafeFileError, shown
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Name:
-    """A class or function that a pickle names, by its path only."""
+    """A class or function named in a pickle, by path only."""
 
     path: str
 
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Record:
-    """An object as data.
+    """An object of a pickle, as data.
 
     Attributes:
       path: of its class, such as "vocabulary.Vocab".
-      args: what it was to be made of.
-      state: what was to be set in it: most often its `__dict__`.
+      args: of its constructor.
+      state: to be set in it, usually its `__dict__`.
     """
 
     path: str
@@ -38,7 +38,7 @@ class Record:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The attributes; empty where the state is no `__dict__`."""
+        """The attributes; empty if the state is not a `__dict__`."""
         return self.state if isinstance(self.state, dict) else {}
 
 
@@ -75,25 +75,25 @@ NAMES = _BUILTINS | {"numpy.ndarray"} | {f"torch.{dtype}" for dtype in (*_DTYPES
 
 
 def is_record(path: str) -> bool:
-    """Whether an object of this class is read as a `Record`."""
+    """Whether objects of this class become `Record`s."""
     module = path.rpartition(".")[0]
     return path in RECORDS or any(f"{module}.".startswith(f"{m}.") for m in RECORD_MODULES)
 
 
 def find(module: str, name: str) -> Name:
-    """The name, where a pickle may hold it."""
+    """Returns the name if it is allowed in a pickle."""
     path = f"{module}.{name}"
     known = path in NAMES or path in CALLS or path in storages.KINDS or is_record(path)
-    if not known or "." in name:  # a dot in a name reaches into what is named
+    if not known or "." in name:  # a dot would access attributes of the named object
         raise UnsafeFileError(f"must hold tensors and plain data only, got {shown(path)}")
     return Name(path)
 
 
 def call(function: Any, args: Any) -> Any:
-    """What an allowed name gives for arguments."""
+    """Returns the result of calling an allowed name."""
     if not isinstance(function, Name) or not isinstance(args, tuple):
         raise UnsafeFileError(
-            f"must call allowed names only, got a call of {type(function).__name__}"
+            f"must only call allowed names, got a call of {type(function).__name__}"
         )
     if function.path in CALLS:
         return CALLS[function.path](*args)
@@ -103,22 +103,22 @@ def call(function: Any, args: Any) -> Any:
 
 
 def key(value: Any) -> Any:
-    """A key of a dict or set. Others may nest without end, and their hash is taken in C."""
+    """Returns a dict key or set item; other types could nest endlessly and hash in C."""
     if type(value) not in (str, int, float, bool, bytes, type(None)):
         raise UnsafeFileError(f"must have text or numbers as keys, got {type(value).__name__}")
     return value
 
 
 def pairs(items: list[Any]) -> dict[Any, Any]:
-    """The dict of [key, value, key, value, ...]."""
+    """Returns the dict of [key, value, key, value, ...]."""
     return dict(zip(map(key, items[0::2]), items[1::2], strict=True))
 
 
 def array(record: Record) -> np.ndarray:
-    """The array of a record of "numpy.ndarray".
+    """Returns the array of a "numpy.ndarray" record.
 
     Raises:
-      ValueError: it holds no numbers, or fewer or more than its shape says.
+      ValueError: the data are not numbers, or do not fit the shape.
     """
     try:
         _, shape, dtype, by_column, data = record.state
@@ -126,14 +126,14 @@ def array(record: Record) -> np.ndarray:
         return flat.reshape(shape, order="F" if by_column else "C")
     except UnsafeFileError:
         raise
-    except Exception as error:  # of whatever kind: the parts may be anything
+    except Exception as error:  # of any kind: the parts may be anything
         raise UnsafeFileError(
             f"must hold whole arrays of numbers, got damage: {shown(str(error))}"
         ) from error
 
 
 def _raw(data: Any) -> bytes:
-    """Bytes; a Python-2 string that happened to be UTF-8 is one again."""
+    """Returns bytes; Python 2 strings in UTF-8 were decoded and are encoded again."""
     return data.encode("utf-8") if isinstance(data, str) else data
 
 
@@ -146,7 +146,7 @@ def _numpy_dtype(record: Record) -> np.dtype:
 
 
 def _mapping(*args: Any) -> dict[Any, Any]:
-    """OrderedDict and Counter: of nothing, of a dict, or of pairs."""
+    """Returns an OrderedDict or Counter as a dict, from nothing, a dict, or pairs."""
     if not args:
         return {}
     (items,) = args
@@ -162,16 +162,16 @@ def _set(items: Any = ()) -> set[Any]:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes in an old protocol."""
+    """Decodes bytes as written by Python 3 in old protocols."""
     if encoding not in ("latin1", "latin-1"):
         raise UnsafeFileError(f"must encode bytes in latin1, got {shown(str(encoding))}")
     return text.encode("latin-1")
 
 
 def _reconstructor(name: Any, base: Any, state: Any) -> Any:
-    """How protocols 0 and 1 make an object."""
+    """Makes an object as protocols 0 and 1 do."""
     if not isinstance(base, Name) or not base.path.endswith(".object") or state is not None:
-        raise UnsafeFileError("must hold objects without a base of their own, got another")
+        raise UnsafeFileError("must only hold objects derived from object, got another base")
     return call(name, ())
 
 

@@ -1,7 +1,7 @@
-"""Pickles read as data.
+"""Restricted unpickling: pickles are read as data.
 
-`Unpickler` builds numbers, text, lists, dicts and `pickle_names.Record`s. It runs nothing that a
-pickle names: see `pickle_names`.
+`Unpickler` builds numbers, text, lists, dicts and `allowlist.Record`s. It calls nothing that a
+pickle names: see `allowlist`.
 """
 
 import pickle
@@ -14,27 +14,27 @@ from txl_tf.conversion.torch_reader.allowlist import Record
 from txl_tf.conversion.torch_reader.errors import UnsafeFileError
 
 _ANY_LENGTH = 1 << 62
-_READ_AHEAD = 1 << 16  # more than this is asked of the file only if it is there
+_READ_AHEAD = 1 << 16  # larger reads are checked against the file size first
 
 
 def load(path: str, *, longest: int = _ANY_LENGTH) -> Any:
-    """What a pickle holds: plain values and `Record`s.
+    """Returns the contents of a pickle: plain values and `Record`s.
 
-    A string of Python 2 is the text that its bytes spell in UTF-8; bytes, where they spell none.
+    Python 2 strings are decoded as UTF-8, or stay bytes if invalid.
 
     Args:
       path: a file, local or remote.
-      longest: strings of more bytes are passed over, and read as empty.
+      longest: strings of more bytes are skipped and read as empty.
 
     Raises:
-      ValueError: it is damaged, or holds what is no plain data; names the file and the name.
+      ValueError: the file is damaged, or holds more than plain data; names the file and the name.
     """
     with seekable.opened(path) as (file, size), errors.naming(path, "a pickle"):
         return Unpickler(file, size, longest).load()
 
 
 class _Bounded:
-    """A file that is not asked for more than it has: to ask takes the memory first."""
+    """A file whose reads never exceed its size, as reading allocates the memory first."""
 
     def __init__(self, file: IO[bytes], size: int):
         self.file, self.size = file, size
@@ -42,24 +42,24 @@ class _Bounded:
     def readline(self) -> bytes:
         line = self.file.readline()
         if not line.endswith(b"\n"):
-            raise EOFError("the end of a line is not there")
+            raise EOFError("missing end of line")
         return line
 
     def read(self, size: int) -> bytes:
         if size > _READ_AHEAD and size > self.size - self.file.tell():
-            raise EOFError(f"{size} bytes of a string are not there")
+            raise EOFError(f"missing bytes of a string, {size} wanted")
         return self.file.read(size)
 
 
 class Unpickler(pickle._Unpickler):
-    """The standard library's unpickler in Python, with each step replaced that acts.
+    """The standard library's Python unpickler, with every acting step replaced.
 
-    Its C twin would call `__setstate__` and set attributes of whatever a pickle builds, and takes
-    the memory that a pickle claims. What is left as it is pushes plain values.
+    The C version would call `__setstate__` and set attributes of whatever a pickle builds, and
+    allocate the memory that a pickle claims. The steps left unchanged push plain values.
 
     Args:
-      file: positioned at a pickle; stands after it when it is read.
-      size: bytes of the file.
+      file: positioned at a pickle, and after it once read.
+      size: of the file in bytes.
       longest: see `load`.
     """
 
@@ -73,7 +73,7 @@ class Unpickler(pickle._Unpickler):
         return allowlist.find(module, name)
 
     def persistent_load(self, pid: Any) -> Any:
-        raise UnsafeFileError("must be a pickle of its own, got one with parts elsewhere")
+        raise UnsafeFileError("must be a self-contained pickle, got one with external parts")
 
     def _decode_string(self, value: bytes) -> Any:
         try:
@@ -96,7 +96,7 @@ def _step(*opcodes: bytes) -> Callable[[_Step], _Step]:
 @_step(pickle.EXT1, pickle.EXT2, pickle.EXT4, *(bytes([code]) for code in (0x96, 0x97, 0x98)))
 def _refuse(unpickler: Any) -> None:
     raise UnsafeFileError(
-        "must hold tensors and plain data only, got a registered or outside object"
+        "must hold tensors and plain data only, got a registered or external object"
     )
 
 
@@ -167,7 +167,7 @@ def _set_items(unpickler: Any) -> None:
 
 @_step(pickle.DICT)
 def _dict(unpickler: Any) -> None:
-    items = unpickler.pop_mark()  # first: it changes what `append` is
+    items = unpickler.pop_mark()  # first: it replaces `append`
     unpickler.append(allowlist.pairs(items))
 
 
@@ -191,7 +191,7 @@ def _target(unpickler: Any, kind: type) -> Any:
 
 
 def _string_step(layout: str, decode: Callable[[Any, bytes], Any]) -> _Step:
-    """A step for a string whose length comes first."""
+    """Returns a step for a length-prefixed string."""
 
     def step(unpickler: Any) -> None:
         (size,) = struct.unpack(layout, unpickler.read(struct.calcsize(layout)))
@@ -200,7 +200,7 @@ def _string_step(layout: str, decode: Callable[[Any, bytes], Any]) -> _Step:
             size = 0
         data = unpickler.read(size) if size else b""
         if len(data) < size:
-            raise EOFError(f"{size - len(data)} bytes of a string are not there")
+            raise EOFError(f"missing {size - len(data)} bytes of a string")
         unpickler.append(decode(unpickler, data))
 
     return step

@@ -1,4 +1,4 @@
-"""Files that are read in jumps, wherever they are."""
+"""Seekable files, local or remote."""
 
 import contextlib
 import io
@@ -12,10 +12,10 @@ _BUFFER = 1 << 20
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[tuple[IO[bytes], int]]:
-    """Opens a file to read and seek in; gives it and its size in bytes.
+    """Opens a file for reading and seeking; yields it and its size in bytes.
 
     Raises:
-      ValueError: it is not there.
+      ValueError: the file does not exist.
     """
     path = str(path)
     if not files.exists(path):
@@ -30,7 +30,7 @@ def opened(path: str) -> Iterator[tuple[IO[bytes], int]]:
 
 
 class _Remote(io.RawIOBase):
-    """TensorFlow's file as the standard library has them, so that it can be buffered."""
+    """TensorFlow's file as a raw IO object, for buffering."""
 
     def __init__(self, file: Any):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The stretches of numbers in a PyTorch file, and the tensors that look into them."""
+"""Storages of a PyTorch file: flat arrays that its tensors view."""
 
 import math
 import sys
@@ -9,11 +9,11 @@ import numpy as np
 from txl_tf.conversion.torch_reader.errors import UnsafeFileError
 
 _CHUNK = 1 << 24
-BRAIN = "bfloat16"  # NumPy has none: the upper half of a float32
+BRAIN = "bfloat16"  # not in NumPy: the upper half of a float32
 
 
 class Kind(NamedTuple):
-    """The numbers of a storage: bytes of each in the file, and their type here."""
+    """Element type of a storage: bytes per element in the file, and dtype here."""
 
     width: int
     dtype: str
@@ -35,12 +35,12 @@ KINDS = {f"{m}.{n}Storage": k for m in ("torch", "torch.cuda") for n, k in _TYPE
 
 
 class Storage:
-    """Numbers that are read after the tensors that view them are made.
+    """A flat array, read after the tensors that view it are made.
 
     Attributes:
-      kind: of the numbers.
-      numel: how many there are.
-      array: [numel], to be filled; None where the numbers are not wanted.
+      kind: element type.
+      numel: number of elements.
+      array: [numel], to be filled; None if not wanted.
     """
 
     def __init__(self, kind: Kind, numel: int, array: np.ndarray | None):
@@ -48,38 +48,38 @@ class Storage:
 
     @classmethod
     def empty(cls, kind: Kind, numel: int, *, wanted: bool) -> "Storage":
-        """A storage to fill. `numel` has to be checked against the file before."""
+        """Returns a storage to fill. The caller checks `numel` against the file."""
         dtype = "float32" if kind.dtype == BRAIN else kind.dtype
         return cls(kind, numel, np.empty(numel, dtype) if wanted else None)
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
+        """Size in the file in bytes."""
         return self.numel * self.kind.width
 
     def part(self, offset: int, numel: int) -> "Storage":
-        """A stretch of this storage."""
+        """Returns a slice of this storage."""
         if not _is_count(offset) or not _is_count(numel) or offset + numel > self.numel:
             raise UnsafeFileError(f"must view parts inside their storage of {self.numel} numbers")
         array = None if self.array is None else self.array[offset : offset + numel]
         return Storage(self.kind, numel, array)
 
     def view(self, offset: int, size: Any, stride: Any) -> np.ndarray | None:
-        """A tensor of this storage; shares its numbers.
+        """Returns a tensor that views this storage.
 
         Args:
           offset: of the first element.
-          size: elements along each axis.
-          stride: how many elements lie between two neighbours along each axis.
+          size: number of elements along each axis.
+          stride: distance of neighbours along each axis, in elements.
 
         Raises:
-          UnsafeFileError: it does not lie in the storage.
+          UnsafeFileError: the tensor is not inside the storage.
         """
         if not isinstance(size, tuple) or not isinstance(stride, tuple) or len(size) != len(stride):
-            raise UnsafeFileError("must hold tensors of a size and a stride an axis, got others")
+            raise UnsafeFileError("must hold tensors with one size and stride per axis, got others")
         if not all(map(_is_count, (offset, *size, *stride))) or len(size) > 32:
             raise UnsafeFileError(
-                "must hold tensors of sizes and strides of at least 0, got others"
+                "must hold tensors with sizes and strides of at least 0, got others"
             )
         count = math.prod(size)
         last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
@@ -97,10 +97,10 @@ class Storage:
         return np.lib.stride_tricks.as_strided(self.array[offset:], size, strides)
 
     def fill(self, file: IO[bytes], byte_order: str) -> None:
-        """Reads the numbers from where the file stands.
+        """Reads the elements from the file's current position.
 
         Raises:
-          UnsafeFileError: it ends before.
+          UnsafeFileError: the file is truncated.
         """
         if self.array is None:
             return
@@ -111,7 +111,7 @@ class Storage:
         if byte_order != sys.byteorder and self.kind.width > 1:
             raw.view(f"u{self.kind.width}").byteswap(inplace=True)
         if self.kind.dtype == BRAIN:
-            halves = raw.view(np.uint16)  # they fill the later half of the array
+            halves = raw.view(np.uint16)  # in the second half of the array
             self.array.view(np.uint32)[:] = halves.astype(np.uint32) << np.uint32(16)
         if self.kind.dtype == "bool":
             np.minimum(raw, 1, out=raw)
@@ -124,7 +124,7 @@ def _is_count(value: Any) -> bool:
 def _read(file: IO[bytes], size: int) -> bytes:
     data = file.read(size)
     if len(data) < size:
-        raise UnsafeFileError(f"must be whole, got {size - len(data)} bytes too few in a storage")
+        raise UnsafeFileError(f"must be whole, got a storage with {size - len(data)} bytes missing")
     return data
 
 

@@ -1,10 +1,10 @@
-"""PyTorch's files without PyTorch: both formats of `torch.save`, read as data.
+"""PyTorch files without PyTorch: both formats of `torch.save`, read as data.
 
 Since PyTorch 1.6 a file is a zip archive: a pickle `data.pkl`, and a member `data/KEY` for each
-storage. Before, it is a row of pickles (a magic number, a version, what the machine was like, the
-object, the keys of the storages), and then the storages, each with its length.
+storage. Older files are a sequence of pickles (a magic number, a version, system information, the
+object, the keys of the storages), then the storages, each after its length.
 
-See `pickles` for what a pickle may hold.
+See `restricted_unpickler` for the allowed content of a pickle.
 """
 
 import contextlib
@@ -29,17 +29,17 @@ _LONGEST_NAME = 1000
 
 
 def load(path: str, *, tensors: bool = True) -> Any:
-    """What a file of `torch.save` holds.
+    """Returns the contents of a file of `torch.save`.
 
-    Tensors are NumPy arrays, and share numbers where they did; bfloat16 becomes float32. Dicts of
-    any kind are dicts, and objects of known classes `Record`s.
+    Tensors are NumPy arrays and share memory as they did; bfloat16 becomes float32. Dicts of any
+    kind are dicts, and objects of known classes are `Record`s.
 
     Args:
       path: a file, local or remote.
-      tensors: whether tensors are wanted; None stands for each where not.
+      tensors: whether to read tensors; otherwise each is None.
 
     Raises:
-      ValueError: it is damaged, or holds what is no plain data; names the file and the name.
+      ValueError: the file is damaged, or holds more than plain data; names the file and the name.
     """
     with seekable.opened(path) as (file, size), errors.naming(path, _WHAT):
         is_zip = file.read(len(_ZIP)) == _ZIP
@@ -48,10 +48,10 @@ def load(path: str, *, tensors: bool = True) -> Any:
 
 
 def is_torch(path: str) -> bool:
-    """Whether `load` can be expected to read a file, by its first bytes."""
+    """Whether a file looks like one for `load`, by its first bytes."""
     with seekable.opened(path) as (file, _):
         head = file.read(_HEAD)
-    with contextlib.suppress(Exception):  # no pickle, or one of something else
+    with contextlib.suppress(Exception):  # not a pickle, or another one
         return (
             head.startswith(_ZIP)
             or restricted_unpickler.Unpickler(io.BytesIO(head), len(head)).load() == MAGIC
@@ -60,19 +60,19 @@ def is_torch(path: str) -> bool:
 
 
 def state_dict(path: str) -> dict[str, np.ndarray]:
-    """The tensors of a model by name.
+    """Returns the tensors of a model by name.
 
-    They may be all that the file holds, an entry of it ("model_state", as NVIDIA has it,
-    "state_dict" or "model"), or lie in a pickled module, as the original code saves it.
+    They may be the whole content, an entry of it ("model_state" as in NVIDIA's, "state_dict" or
+    "model"), or those of a pickled module, as in the original code.
 
     Raises:
-      ValueError: as `load`; or it holds no such thing.
+      ValueError: as `load`; or the file has no such tensors.
     """
     held = load(path)
-    for _ in _HOLDERS:  # one may lie in another; not without end
+    for _ in _HOLDERS:  # holders may be nested, to this depth
         held = _holder(held)
     with errors.naming(path, _WHAT):
-        found = _of_module(held) if isinstance(held, Record) else held
+        found = _module_tensors(held) if isinstance(held, Record) else held
         if not isinstance(found, dict):
             raise UnsafeFileError(f"must hold tensors by name, got {type(found).__name__}")
         if not found:
@@ -85,16 +85,16 @@ def state_dict(path: str) -> dict[str, np.ndarray]:
 
 
 def _holder(held: Any) -> Any:
-    """The entry of a checkpoint that is or has the state dict; else `held`, which is that."""
+    """Returns the entry of a checkpoint that is or has the state dict; else `held` itself."""
     entries = [held.get(name) for name in _HOLDERS] if isinstance(held, dict) else []
     return next((entry for entry in entries if isinstance(entry, (dict, Record))), held)
 
 
-def _of_module(module: Record) -> dict[str, Any]:
-    """What `state_dict` would give for a module."""
+def _module_tensors(module: Record) -> dict[str, Any]:
+    """Returns the `state_dict` of a module."""
     found: dict[str, Any] = {}
-    waiting = [("", module)]
-    for prefix, part in waiting:  # grows on the way
+    queue = [("", module)]
+    for prefix, part in queue:  # grows in the loop
         fields = part.fields if isinstance(part, Record) else {}
         if not isinstance(fields.get("_parameters"), dict) or len(prefix) > _LONGEST_NAME:
             what = part.path if isinstance(part, Record) else type(part).__name__
@@ -106,14 +106,14 @@ def _of_module(module: Record) -> dict[str, Any]:
         own = fields["_parameters"] | buffers
         found |= {f"{prefix}{name}": v for name, v in own.items() if v is not None}
         parts = [(n, p) for n, p in (fields.get("_modules") or {}).items() if p is not None]
-        waiting += [(f"{prefix}{name}.", inner) for name, inner in parts]
-        if max(len(found), len(waiting)) > _MOST_TENSORS:
+        queue += [(f"{prefix}{name}.", inner) for name, inner in parts]
+        if max(len(found), len(queue)) > _MOST_TENSORS:
             raise UnsafeFileError(f"must hold at most {_MOST_TENSORS} tensors, got more")
     return found
 
 
 class _Unpickler(restricted_unpickler.Unpickler):
-    """Pickles whose tensors lie in storages elsewhere in the file.
+    """Unpickler of tensors whose storages are elsewhere in the file.
 
     Attributes:
       storages: by key, to be filled.
@@ -127,10 +127,10 @@ class _Unpickler(restricted_unpickler.Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         kind = pid[0] if isinstance(pid, tuple) and pid else None
-        if kind == "module" and isinstance(pid[1], Name):  # then follows its source code
+        if kind == "module" and isinstance(pid[1], Name):  # its source code follows
             return pid[1]
         if kind != "storage" or len(pid) not in (5, 6):
-            raise UnsafeFileError("must refer to storages only, got another persistent id")
+            raise UnsafeFileError("must only refer to storages, got another persistent id")
         storage = self._storage(pid[1], pid[2], pid[4])
         view = pid[5] if len(pid) == 6 else None
         if view is None:
@@ -167,10 +167,10 @@ def _key(value: Any) -> str:
 
 
 def _load_legacy(file: IO[bytes], size: int, wanted: bool) -> Any:
-    def following() -> Any:
+    def load_next() -> Any:
         return restricted_unpickler.Unpickler(file, size).load()
 
-    magic, version, _ = following(), following(), following()
+    magic, version, _ = load_next(), load_next(), load_next()
     if magic != MAGIC or version != _VERSION:
         raise UnsafeFileError("must be a file of torch.save, got another pickle")
     unpickler = _Unpickler(file, size, size, wanted)
@@ -178,11 +178,11 @@ def _load_legacy(file: IO[bytes], size: int, wanted: bool) -> Any:
     if not wanted:
         return held
     missing = dict(unpickler.storages)
-    for key in following():
+    for key in load_next():
         storage = missing.pop(_key(key), None)
         if storage is None:
             raise UnsafeFileError(f"must hold each storage that is used once, got {shown(key)}")
-        numel = int.from_bytes(file.read(8), "little")  # as the numbers are, on all machines
+        numel = int.from_bytes(file.read(8), "little")  # like the elements, on all machines
         if numel != storage.numel:
             raise UnsafeFileError(f"must hold {storage.numel} numbers in {shown(key)}, got {numel}")
         storage.fill(file, "little")
@@ -195,7 +195,7 @@ def _load_zip(file: IO[bytes], size: int, wanted: bool) -> Any:
     archive = zipfile.ZipFile(file)
     roots = [n.removesuffix("data.pkl") for n in archive.namelist() if _is_pickle(n)]
     if len(roots) != 1:
-        raise UnsafeFileError(f"must hold one data.pkl, got {len(roots)}: no file of torch.save")
+        raise UnsafeFileError(f"must hold one data.pkl, got {len(roots)}: not a file of torch.save")
     (root,) = roots
     order = "little"
     if f"{root}byteorder" in archive.namelist():
@@ -211,7 +211,7 @@ def _load_zip(file: IO[bytes], size: int, wanted: bool) -> Any:
             raise UnsafeFileError(f"must hold {storage.size} bytes in {key}, got {info.file_size}")
         with archive.open(info) as member:
             storage.fill(member, order)
-            member.read(1)  # its end, where the checksum is compared
+            member.read(1)  # reaches the end, where the checksum is verified
     return held
 
 
@@ -220,12 +220,12 @@ def _is_pickle(name: str) -> bool:
 
 
 def _info(archive: zipfile.ZipFile, name: str, size: int) -> zipfile.ZipInfo:
-    """A member that takes no more memory than it has bytes in the file."""
+    """Returns a member whose size in memory is at most its size in the file."""
     info = archive.NameToInfo.get(name)
     if info is None:
         raise UnsafeFileError(f"must hold the storage {shown(name)}, got none")
     if info.compress_type != zipfile.ZIP_STORED or info.file_size > size:
-        raise UnsafeFileError(f"must hold members as they are, got {shown(name)} compressed")
+        raise UnsafeFileError(f"must hold uncompressed members, got {shown(name)} compressed")
     return info
 
 
