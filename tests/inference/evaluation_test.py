@@ -88,7 +88,7 @@ class EvaluateTest(parameterized.TestCase):
         self.assertEqual((found.unknown, found.bits_unavailable), (0, None))
         with self.assertLogs(level="WARNING") as logs:
             lossy = self.batches(tokens, 1, bytes=22, characters=11, unknown=3)
-        self.assertIn("split 'train': 3 of 11 tokens (27.3%) stand for symbols", logs.output[0])
+        self.assertIn("split 'train': 3 of 11 tokens (27.3%) are symbols", logs.output[0])
         unsure = evaluation.evaluate(make_model(), lossy).to_dict()
         self.assertEqual((unsure["unknown"], unsure["perplexity"]), (3, found.perplexity))
         self.assertEqual([unsure["bits_per_byte"], unsure["bits_per_character"]], [None, None])
