@@ -48,7 +48,7 @@ class ImportTest(parameterized.TestCase):
         state = state_of(model)
         found = self.imported(state, **given)
         self.assertFalse(found.config.tie_output_projection)
-        self.assertEqual(hparams.of(found.config)["tie_projs"], [False])
+        self.assertEqual(hparams.from_config(found.config)["tie_projs"], [False])
         expected = scores_by_hand(found, state, ids)
         scores, _ = found(ids)
         np.testing.assert_allclose(scores, expected, rtol=0, atol=rounding.of_scores(found.config))
@@ -62,7 +62,7 @@ class ImportTest(parameterized.TestCase):
     def test_one_of_equal_value_is_tied(self):
         model = self.imported(state_of(make(tie_output_projection=True)))
         self.assertTrue(model.config.tie_output_projection)
-        self.assertEqual(hparams.of(model.config)["tie_projs"], [True])
+        self.assertEqual(hparams.from_config(model.config)["tie_projs"], [True])
 
     def test_flags_that_say_otherwise(self):
         state = state_of(make())
