@@ -39,7 +39,7 @@ class RecipeTest(parameterized.TestCase):
             "unknown must be left out for tokenizer sentencepiece, which takes no options",
         ),
         (dict(extend_vocab="no/such"), "no/such must hold tokenizer.json, got none"),
-        (dict(vocab="no/such"), "vocab must be a file or a folder, got 'no/such', which is not"),
+        (dict(vocab="no/such"), "vocab must be a file or a folder, got 'no/such', which does not"),
     )
     def test_start_refuses(self, fields, message):
         with self.assertRaisesRegex(ValueError, message):
