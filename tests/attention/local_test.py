@@ -129,7 +129,7 @@ class LocalAttentionTest(parameterized.TestCase):
         core = make_core(Local(window=2, dilations=(1, 2)))
         expected = core(*arrays, visibility=rules)
         turned = [tf.roll(x, 3, axis=2) for x in arrays[2:4]]
-        ring = dataclasses.replace(rules, place=tf.constant(2))
+        ring = dataclasses.replace(rules, ring_index=tf.constant(2))
         found = core(*arrays[:2], *turned, arrays[4], visibility=ring)
         atol = rounding.of_attention(6, 9, arrays[3])
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)

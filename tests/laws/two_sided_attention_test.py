@@ -333,7 +333,7 @@ class BigBirdTest(parameterized.TestCase):
         core = make("bigbird(block=2, random=1, table=(((1,),),((1,),),((1,),),((1,),)))")
         arrays = inputs(5)
         run(core, arrays, rules(5))
-        with self.assertRaisesRegex(ValueError, "table is of 3 blocks of 2 tokens, got 17 tokens"):
+        with self.assertRaisesRegex(ValueError, "fill the 3 blocks of 2 tokens .*, got 17 tokens"):
             run(core, inputs(17), rules(17))
 
 

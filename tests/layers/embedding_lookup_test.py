@@ -18,7 +18,7 @@ class RowsOfTest(parameterized.TestCase):
         def rows_and_gradient(table):
             with tf.GradientTape() as tape:
                 tape.watch(table)
-                rows = adaptive_embedding.rows_of(table, IDS)
+                rows = adaptive_embedding.gather_rows(table, IDS)
                 total = tf.reduce_sum(rows * weights)
             return rows, tape.gradient(total, table)
 
@@ -36,7 +36,7 @@ class RowsOfTest(parameterized.TestCase):
         with self.assertRaisesRegex(
             tf.errors.InvalidArgumentError, f"{wrong} is not in \\[0, 5\\)"
         ):
-            adaptive_embedding.rows_of(TABLE, [0, wrong])
+            adaptive_embedding.gather_rows(TABLE, [0, wrong])
 
 
 if __name__ == "__main__":

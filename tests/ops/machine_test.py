@@ -35,7 +35,7 @@ class MachineTest(parameterized.TestCase):
         (999, "999 B"), (25_234_567_890, "25.23 GB"), (2 * 10**30, "2e+15 PB")
     )
     def test_bytes_for_people(self, size, expected):
-        self.assertEqual(machine._told(size), expected)
+        self.assertEqual(machine._format(size), expected)
 
     def test_refusal(self):
         with of_limit(10**9):

@@ -1,4 +1,4 @@
-"""The contract of an attention core."""
+"""Base class of attention cores, and operations that several of them share."""
 
 import math
 
@@ -17,22 +17,21 @@ class AttentionCore(keras.layers.Layer):
     Shapes:
       content_query, position_query: [B, H, T, K], the segment's queries plus u, and plus v.
       keys, values: [B, H, S, K], of memory and segment, S = M + T.
-      encodings: [H, R, K'], projected distances R - 1, ..., 1, 0, and position_query as wide; keys
-        beyond the table get a position score of 0. Where queries look ahead, distances N, ..., -N,
-        without gaps. None where distances have no part in scores.
+      encodings: [H, R, K'], projected distances R - 1, ..., 1, 0, K' the width of position_query;
+        keys beyond the table get a position score of 0. Bidirectional: distances N, ..., -N,
+        without gaps. None without position scores.
       returns [B, H, T, K].
 
-    Call arguments by keyword: `visibility` (an
-    `attention_mask.AttentionMask`) and `dropout_key` (None where
-    nothing is dropped); of a core that says so, `x` [B, T, D], what queries were made of.
+    Call arguments by keyword: `visibility` (an `attention_mask.AttentionMask`), `dropout_key` (None
+    for no dropout) and, if `TAKES_INPUT`, `x` [B, T, D], the input of the queries.
 
     Args:
       spec: the kind's `configs.layer_specs.LayerSpec`.
       dropout: rate on attention weights.
-      site: their dropout site; see `ops.dropout`.
+      site: dropout site of the weights; see `ops.dropout`.
     """
 
-    TAKES_INPUT = False  # whether calls get `x`
+    TAKES_INPUT = False  # whether `call` takes `x`
 
     def __init__(self, spec, *, dropout=0.0, site=0, **kwargs):
         super().__init__(**kwargs)
@@ -44,8 +43,8 @@ class AttentionCore(keras.layers.Layer):
         """Creates the core's own weights, if any."""
 
     def softmax(self, scores, visible):
-        """Weights of the visible keys, in float32. [..., T, S], visible alike -> [..., T, S]."""
-        # Additive masking: all heads and layers share the [B, 1, T, S] mask, which is cheaper than
+        """Returns attention weights in float32. Scores and visible [..., T, S] -> the same."""
+        # Additive masking: the [B, 1, T, S] mask is shared by all heads and layers, cheaper than
         # tf.where on the scores.
         return tf.nn.softmax(self.select(scores + tf.where(visible, 0.0, attention_mask.HIDDEN)))
 
@@ -54,7 +53,7 @@ class AttentionCore(keras.layers.Layer):
         return scores
 
     def drop(self, weights, dropout_key):
-        """Dropout of weights, drawn row by row. [B, ...] -> the same."""
+        """Applies dropout to weights, with a mask for each row. [B, ...] -> the same."""
         return dropouts.dropout(weights, self.dropout, dropout_key, self.site)
 
     def get_config(self):
@@ -68,25 +67,25 @@ class AttentionCore(keras.layers.Layer):
 
 
 def scaled(queries, scale):
-    """Queries times a factor that goes into their scores, rounded once."""
-    if math.frexp(scale)[0] == 0.5:  # a power of two rounds nothing
+    """Returns queries times `scale`, rounded once."""
+    if math.frexp(scale)[0] == 0.5:  # a power of two is exact
         return queries * tf.cast(scale, queries.dtype)
     return tf.cast(tf.cast(queries, tf.float32) * scale, queries.dtype)
 
 
-def with_common(scores, visible, queries, common):
-    """Puts scores of the common keys behind those of others, and who sees them.
+def with_global_keys(scores, visible, queries, global_keys):
+    """Appends the scores of global keys, and their mask.
 
-    Shapes: scores [B, H, T, S], visible [B, 1, T, S], queries [B, H, T, K], common a
-    `attention_mask.Common` of G -> [B, H, T, S + G], [B, 1, T, S + G].
+    Shapes: scores [B, H, T, S], visible [B, 1, T, S], queries [B, H, T, K], global_keys an
+    `attention_mask.GlobalKeys` of G -> [B, H, T, S + G], [B, 1, T, S + G].
     """
-    found = tf.cast(tf.matmul(queries, common.keys, transpose_b=True), tf.float32)
-    seen = common.visible[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, G]
-    seen = tf.broadcast_to(seen, [*shape_of(visible)[:3], shape_of(seen)[3]])
-    return tf.concat([scores, found], axis=-1), tf.concat([visible, seen], axis=-1)
+    global_scores = tf.cast(tf.matmul(queries, global_keys.keys, transpose_b=True), tf.float32)
+    mask = global_keys.visible[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, G]
+    mask = tf.broadcast_to(mask, [*shape_of(visible)[:3], shape_of(mask)[3]])
+    return tf.concat([scores, global_scores], axis=-1), tf.concat([visible, mask], axis=-1)
 
 
-def without_pads(attended, visibility):
+def zero_padding(attended, visibility):
     """Zeroes the outputs of padding tokens. [B, H, T, K] -> the same."""
     real = visibility.real_tokens(shape_of(attended)[2])
     if real is None:

@@ -1,4 +1,4 @@
-"""Attention to the best matches alone."""
+"""Attention restricted to the k highest scores of each query."""
 
 import keras
 
@@ -10,9 +10,9 @@ from txl_tf.ops import top_k
 class TopKAttention(DenseAttention):
     """Explicit Sparse Transformer (arXiv 1912.11637): each query keeps its k highest scores.
 
-    Scores are whole, positions and mask included, and compared in float32; those tied with the k-th
-    stay. All of them have to be computed, so that it costs what dense attention does, and sorting:
-    for less, choose within a window, `local(window=..., k=...)`.
+    Full scores, with positions and mask, are compared in float32; ties with the k-th stay. All
+    scores are computed, so the cost is that of dense attention plus the top-k selection; cheaper is
+    top-k within a window, `local(window=..., k=...)`.
 
     Options: those of `configs.layer_specs.TopK`.
     """

@@ -1,7 +1,7 @@
-"""Feed-forward nets: [B, T, D] in and out.
+"""Feed-forward nets, [B, T, D] -> [B, T, D].
 
-Where `ROUTES` is true, `routing` [3] is of the last call: auxiliary loss, dropped fraction, expert
-entropy.
+If `ROUTES` is true, `routing` [3] holds the auxiliary loss, dropped fraction and expert entropy of
+the last call.
 """
 
 import keras
@@ -14,5 +14,5 @@ FEED_FORWARD = {"dense": DenseFeedForward, "switch": SwitchFeedForward}
 
 
 def make_feed_forward(spec: LayerSpec, **kwargs) -> keras.layers.Layer:
-    """Returns the net of a spec; `kwargs` are the sizes and rates that all nets take."""
+    """Returns the net of a spec; `kwargs` are sizes and rates, which all nets take."""
     return FEED_FORWARD[spec.name](spec, **kwargs)

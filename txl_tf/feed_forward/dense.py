@@ -1,4 +1,4 @@
-"""The position-wise net of the Transformer."""
+"""The Transformer's position-wise feed-forward net."""
 
 import functools
 
@@ -45,7 +45,7 @@ class DenseFeedForward(keras.layers.Layer):
         self.outer_bias = self.add_weight((self.d_model,), "zeros", name="outer_bias")
 
     def _kernel(self, name, shape):
-        # One initialiser a weight: a Keras initialiser draws the same values at every call.
+        # One initializer a weight: a Keras initializer draws the same values at every call.
         return self.add_weight(
             shape, keras.initializers.RandomNormal(stddev=self.init_std), name=name
         )
@@ -58,7 +58,7 @@ class DenseFeedForward(keras.layers.Layer):
         drop = functools.partial(
             dropouts.dropout, rate=self.dropout, key=dropout_key, site=self.site
         )
-        if self.spec.activation == "relu":  # the order is the same to it; the gradient keeps less
+        if self.spec.activation == "relu":  # commutes with dropout, and the gradient keeps less
             return tf.nn.relu(drop(x))
         return drop(_ACTIVATIONS[self.spec.activation](x))
 

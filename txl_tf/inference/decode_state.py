@@ -174,25 +174,25 @@ class KeyValueState(HiddenState):
         return memory.KeyValues(tuple(keys), tuple(values), tf.fill([batch_size], length))
 
     def to_ring_buffer(self, state, rounds=1):
-        return memory.ring_of(state, rounds)
+        return memory.to_ring(state, rounds)
 
     def from_ring_buffer(self, ring):
-        return memory.in_order(ring, self.model.config.mem_len)
+        return memory.from_ring(ring, self.model.config.mem_len)
 
     def next_scores(self, last, ring, lengths=None):
         model = self.model
-        keys, values, length, place, behind = ring
+        keys, values, length, write_index, stale = ring
         states, joined = model.run_layers(
             last[:, tf.newaxis],
             zip(keys, values, strict=True),
             self.encodings,  # all of them: to cut the scores is cheaper
-            model.visibility(length, place=place),
+            model.visibility(length, ring_index=write_index),
         )
         keys, values = zip(*joined, strict=True)
         real = tf.ones_like(length) if lengths is None else lengths
         length = tf.minimum(length + real, model.config.mem_len)
-        place = (place + 1) % keys[0].shape[2]
-        ring = memory.Ring(keys, values, length, place, behind + 1 - real)
+        write_index = (write_index + 1) % keys[0].shape[2]
+        ring = memory.Ring(keys, values, length, write_index, stale + 1 - real)
         return model.scores_of(states[-1])[:, 0], ring
 
     def _read(self, ids, state, lengths, document_start=None):

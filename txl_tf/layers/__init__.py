@@ -1,1 +1,1 @@
-"""What surrounds the attention cores: embedding, blocks, softmax."""
+"""Layers around the attention cores: embedding, blocks, softmax."""

@@ -1,4 +1,4 @@
-"""Token embedding, with narrower tables for rarer words."""
+"""Adaptive token embedding: narrower tables for rarer words."""
 
 import keras
 import tensorflow as tf
@@ -10,8 +10,8 @@ from txl_tf.layers import clusters
 class AdaptiveEmbedding(keras.layers.Layer):
     """Looks ids up, projects to the model's width and scales by sqrt(D) (arXiv 1809.10853).
 
-    With `div_val` 1 there is one table, `table` [V, e], and `projection` [e, D] where e is not D;
-    cut-offs play no part. Above 1, cluster i has `table_i` [n_i, e_i], e_i = e // div_val**i, and
+    With `div_val` 1 there is one table, `table` [V, e], and `projection` [e, D] unless e = D;
+    cut-offs are ignored. Above 1, cluster i has `table_i` [n_i, e_i], e_i = e // div_val**i, and
     `projection_i` [e_i, D]. An id outside the vocabulary is an error on a CPU; XLA clamps it.
 
     Shapes: ids [B, T] int32 -> [B, T, D].
@@ -21,14 +21,14 @@ class AdaptiveEmbedding(keras.layers.Layer):
       d_model: D.
       d_embed: e.
       cutoffs: first ids of the clusters after the first.
-      div_val: what widths are divided by from cluster to cluster.
-      project_same_dim: whether a cluster as wide as D is projected all the same.
-      init_std: deviation of the tables' initialiser.
-      proj_init_std: deviation of the projections' initialiser.
+      div_val: factor by which widths shrink from cluster to cluster.
+      project_same_dim: whether a cluster of width D is projected as well.
+      init_std: standard deviation of the tables' initializer.
+      proj_init_std: standard deviation of the projections' initializer.
 
     Attributes:
-      tables: the tables, first cluster first.
-      projections: for each table its projection, or None.
+      tables: one table per cluster, first cluster first.
+      projections: the projection of each table, or None.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
 
     def build(self, input_shape=None):
         shapes = clusters.table_shapes(self.vocab_size, self.d_embed, self.cutoffs, self.div_val)
-        # Not autocast: casting the rows found costs less than casting a table.
+        # Not autocast: casting the gathered rows costs less than casting a table.
         self.tables = [
             self.add_weight(shape, _normal(self.init_std), name=name, autocast=False)
             for name, shape in clusters.named("table", shapes)
@@ -77,22 +77,22 @@ class AdaptiveEmbedding(keras.layers.Layer):
         parts = []
         last = len(self.tables) - 1
         for i, (start, end) in enumerate(clusters.bounds(self.vocab_size, self.cutoffs)):
-            mine = (ids >= start) & (ids < end)
-            places = ids - start
-            # Others' ids need some valid place; ids of no cluster must stay invalid.
-            places = tf.maximum(places, 0) if i > 0 else places
-            places = tf.minimum(places, end - start - 1) if i < last else places
-            parts.append(self._embed(places, i, mine))
+            inside = (ids >= start) & (ids < end)
+            rows = ids - start
+            # Ids of other clusters need some valid row; ids of no cluster must stay invalid.
+            rows = tf.maximum(rows, 0) if i > 0 else rows
+            rows = tf.minimum(rows, end - start - 1) if i < last else rows
+            parts.append(self._embed(rows, i, inside))
         return tf.add_n(parts) * self.d_model**0.5
 
-    def _embed(self, places, cluster, mine=None):
-        """Projected rows of one table, zero where not `mine`. [B, T] -> [B, T, D]."""
+    def _embed(self, rows, cluster, inside=None):
+        """Returns projected rows of one table, zero where not `inside`. [B, T] -> [B, T, D]."""
         table = tf.convert_to_tensor(self.tables[cluster])
-        rows = tf.cast(rows_of(table, places), self.compute_dtype)  # [B, T, e_i]
-        if mine is not None:
-            rows = tf.where(mine[..., tf.newaxis], rows, tf.zeros([], rows.dtype))
+        vectors = tf.cast(gather_rows(table, rows), self.compute_dtype)  # [B, T, e_i]
+        if inside is not None:
+            vectors = tf.where(inside[..., tf.newaxis], vectors, tf.zeros([], vectors.dtype))
         projection = self.projections[cluster]
-        return rows if projection is None else tf.einsum("bte,ed->btd", rows, projection)
+        return vectors if projection is None else tf.einsum("bte,ed->btd", vectors, projection)
 
     def get_config(self):
         own = (
@@ -109,16 +109,16 @@ class AdaptiveEmbedding(keras.layers.Layer):
 
 
 def _normal(deviation):
-    """A new one for each weight: one initialiser draws the same numbers every time."""
+    """Returns a new initializer, one for each weight: it draws the same values at every call."""
     return keras.initializers.RandomNormal(stddev=deviation)
 
 
 @tf.custom_gradient
-def rows_of(table, ids):
-    """`tf.gather` with a dense gradient.
+def gather_rows(table, ids):
+    """Gathers rows like `tf.gather`, but with a dense gradient.
 
-    A tied table gets a dense gradient from the softmax as well. A sparse one beside it would make
-    TensorFlow concatenate both, as if every word had been looked up, and sum by row afterwards.
+    A tied table also gets a dense gradient from the softmax. TensorFlow adds a sparse one to it by
+    concatenating both, as if every word had been looked up, and summing by row.
 
     Shapes: table [n, e], ids [...] int32 -> [..., e].
     """

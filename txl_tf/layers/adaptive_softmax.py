@@ -1,4 +1,4 @@
-"""From hidden states to the nats of targets, or to scores of all words."""
+"""Adaptive softmax: losses of targets, or scores of all words, from hidden states."""
 
 import keras
 import tensorflow as tf
@@ -10,16 +10,17 @@ from txl_tf.ops.shapes import shape_of
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class AdaptiveSoftmax(keras.layers.Layer):
-    """Softmax over a vocabulary cut into clusters (arXiv 1609.04309), or over all of it.
+    """Softmax over a vocabulary split into clusters (arXiv 1609.04309), or over all of it.
 
-    The head scores the words of cluster 0 and, in the columns behind them, each tail cluster; a
-    tail word's probability is its cluster's times its own within the cluster. Without cut-offs the
-    head is everything. Logits of cluster i are (hidden . projection_i^T) . table_i^T + bias_i.
+    The head scores the words of cluster 0 and, in further columns, each tail cluster; the
+    probability of a tail word is that of its cluster times its own within the cluster. Without
+    cut-offs the head is everything. Logits of cluster i are
+    (hidden . projection_i^T) . table_i^T + bias_i.
 
-    Tables and projections of the embedding come in with every call; the layer owns the rest:
+    The embedding's tables and projections are arguments of every call; the layer owns the rest:
       bias, or bias_i: [n_i].
       cluster_weight, cluster_bias: [C, e], [C], with C tail clusters.
-      projection_i: [e_i, D] where not tied, unless e_i = D and (div_val = 1 or not
+      projection_i: [e_i, D] if not tied, unless e_i = D and (div_val = 1 or not
         project_same_dim), which needs none. Without cut-offs its name is projection.
       table, or table_i: the embedding's shapes, if `tie_embeddings` is False.
 
@@ -28,15 +29,15 @@ class AdaptiveSoftmax(keras.layers.Layer):
       embedding_tables, embedding_projections: as in `AdaptiveEmbedding`.
       targets: [B, T] int32, -1 is ignored.
       returns [B, T, V] float32: logits, or with cut-offs log-probabilities; with targets
-        [B, T] float32, their nats in token order, 0 where ignored.
+        [B, T] float32, their losses in nats, 0 where ignored.
 
     Args:
       vocab_size, d_model, d_embed, cutoffs, div_val, project_same_dim: as in `AdaptiveEmbedding`.
-      tie_embeddings: whether the embedding's tables serve.
-      tie_projections: for each cluster, whether its embedding projection serves. The last repeats.
-      tie_output_projection: the same without cut-offs; always so in the TensorFlow original.
-      init_std: deviation of the tables' initialiser.
-      proj_init_std: deviation of the projections' initialiser.
+      tie_embeddings: whether to use the embedding's tables.
+      tie_projections: for each cluster, whether to use its embedding projection; the last repeats.
+      tie_output_projection: the same without cut-offs; always true in the TensorFlow original.
+      init_std: standard deviation of the tables' initializer.
+      proj_init_std: standard deviation of the projections' initializer.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return [self.d_embed // self.div_val**i for i in range(len(self.sizes))]
 
     def ties_projection(self, cluster):
-        """Whether the embedding's projection of `cluster` serves here too."""
+        """Returns whether `cluster` uses the embedding's projection."""
         if not self.cutoffs:
             return self.tie_output_projection
         last = len(self.tie_projections) - 1
@@ -120,8 +121,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return tf.reshape(nats, [rows, segment])
 
     def _project(self, hidden, embedding_projections):
-        """Hidden states as each cluster's table takes them. [N, D] -> a list of [N, e_i]."""
-        projected = {None: hidden}  # a projection that serves several clusters is applied once
+        """Projects hidden states for each cluster's table. [N, D] -> a list of [N, e_i]."""
+        projected = {None: hidden}  # a projection shared by several clusters is applied once
         keys = []
         for i, own in enumerate(self.projections):
             shared = embedding_projections[min(i, len(embedding_projections) - 1)]
@@ -133,11 +134,11 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return [projected[key] for key in keys]
 
     def _by_cluster(self, tables):
-        """One table a cluster: where there is one for all, its stretches."""
+        """Returns one table a cluster, splitting a single table."""
         return tables if len(tables) == len(self.sizes) else tf.split(tables[0], self.sizes)
 
     def _scores(self, projected, tables):
-        """Logits or log-probabilities. Returns [N, V] float32."""
+        """Returns logits or log-probabilities, [N, V] float32."""
         words = self._word_logits(projected, tables)
         if not self.cutoffs:
             return words[0]
@@ -148,20 +149,20 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return tf.concat(parts, axis=-1)
 
     def _word_logits(self, projected, tables):
-        """Logits of each cluster's words within it: a list of [N, n_i] float32."""
+        """Returns the logits of each cluster's words within it, a list of [N, n_i] float32."""
         if len(tables) < len(self.sizes) and all(rows is projected[0] for rows in projected):
             logits = cross_entropy.linear(projected[0], tables[0], tf.concat(self.biases, axis=0))
-            return tf.split(logits, self.sizes, axis=-1)  # cheaper than to split the table
+            return tf.split(logits, self.sizes, axis=-1)  # cheaper than splitting the table
         parts = zip(projected, self._by_cluster(tables), self.biases, strict=True)
         return [cross_entropy.linear(*part) for part in parts]
 
     def _head_logits(self, words, projected):
-        """Logits of cluster 0's words and of the tail clusters. Returns [N, n_0 + C] float32."""
+        """Returns the logits of cluster 0's words and the tail clusters, [N, n_0 + C] float32."""
         tails = cross_entropy.linear(projected, self.cluster_weight, self.cluster_bias)
         return tf.concat([words, tails], axis=-1)
 
     def _nats(self, projected, tables, targets):
-        """Nats of the targets [N] without scores of the words of other tail clusters."""
+        """Returns the losses of targets [N], scoring only words of their own tail clusters."""
         head = cross_entropy.linear(projected[0], tables[0], self.biases[0])
         if not self.cutoffs:
             return cross_entropy.cross_entropy(head, targets)
@@ -193,5 +194,5 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
 
 def _normal(deviation):
-    """A new one for each weight: one initialiser draws the same numbers every time."""
+    """Returns a new initializer, one for each weight: it draws the same values at every call."""
     return keras.initializers.RandomNormal(stddev=deviation)

@@ -1,4 +1,4 @@
-"""One layer of the model: attention over memory and segment, then the feed-forward net."""
+"""Transformer block: attention over memory and segment, then the feed-forward net."""
 
 import keras
 
@@ -9,24 +9,24 @@ from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import kv_cache
 from txl_tf.ops.shapes import larger, shape_of
 
-SITES = 4  # sites of dropout in a block: attention weights, its output, inside the net, its output
+SITES = 4  # dropout sites in a block: attention weights, its output, inside the net, its output
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class Block(keras.layers.Layer):
     """Attention and feed-forward, each with a residual and a LayerNorm.
 
-    The norm stands after the sum, as in the paper, or before each sub-layer (`pre_norm`); then it
-    is taken of memory and segment alike, and the residual is the plain input.
+    The norm follows the sum, as in the paper, or precedes each sub-layer (`pre_norm`); then it is
+    applied to memory and segment alike, and the residual is the plain input.
 
     Shapes:
       x: [B, T, D], the segment.
       past_keys, past_values: [B, H, M, K], `keys_values` of this layer's memory, oldest first.
       encodings: [H, R, K'], `encodings` of the distances, farthest first, or None.
-      content_bias, position_bias: [H, K], only where all layers share them (`untie_biases` is off).
-      real: [B, T] bool, which tokens are no pads, for nets that route them; None is all.
-      returns [B, T, D], and keys and values of memory and segment, [B, H, S, K] each; and where
-        the net routes tokens, [3] of it: its auxiliary loss, and how experts are used.
+      content_bias, position_bias: [H, K], only if all layers share them (`untie_biases` is off).
+      real: [B, T] bool, mask of real tokens, for nets that route them; None is all.
+      returns [B, T, D], and keys and values of memory and segment, [B, H, S, K] each; if the net
+        routes tokens, also its `routing` [3]: auxiliary loss, dropped fraction, expert entropy.
 
     Args:
       config: the `LayerConfig`.
@@ -37,7 +37,7 @@ class Block(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = config
         self.site = site
-        self.routing = None  # of the last call, where the net routes tokens
+        self.routing = None  # of the last call, if the net routes tokens
         common = dict(dtype=self.dtype_policy)
         self.attention = POSITIONS[config.position].attention(
             config, site=site, name="attention", **common
@@ -71,14 +71,14 @@ class Block(keras.layers.Layer):
             layer.build(shape)
 
     def keys_values(self, x):
-        """What attention makes of this layer's inputs. [B, T, D] -> twice [B, H, T, K]."""
+        """Projects inputs of this layer to keys and values. [B, T, D] -> twice [B, H, T, K]."""
         return self.attention.keys_values(self.attention_norm(x) if self.config.pre_norm else x)
 
     def encodings(self, distances, num_later=0):
-        """What attention makes of distances, [H, R, K'] or None; see there.
+        """Projects relative position encodings for attention, [H, R, K'] or None.
 
-        Shapes: distances [R] or [R, D], falling by 1, the last `num_later` below 0; those beyond
-        the kind's reach are left out.
+        Shapes: distances [R] or [R, D], descending by 1, the last `num_later` negative; those
+        beyond the spec's reach are cropped.
         """
         reach = self.config.attention.reach
         if reach is not None:
@@ -103,8 +103,8 @@ class Block(keras.layers.Layer):
     ):
         normed = self.attention_norm(x) if self.config.pre_norm else x
         new_keys, new_values = self.attention.keys_values(normed)
-        keys = kv_cache.join(past_keys, new_keys, visibility.place)  # [B, H, S, K]
-        values = kv_cache.join(past_values, new_values, visibility.place)
+        keys = kv_cache.join(past_keys, new_keys, visibility.ring_index)  # [B, H, S, K]
+        values = kv_cache.join(past_values, new_values, visibility.ring_index)
         attended = self.attention(
             normed if self.attention.NORMS_QUERIES else x,
             keys,
@@ -118,12 +118,12 @@ class Block(keras.layers.Layer):
         )
         x += dropouts.dropout(attended, self.config.dropout, dropout_key, self.site + 1)
         x = x if self.config.pre_norm else self.attention_norm(x)
-        fed = self.feed_forward(
+        output = self.feed_forward(
             self.feed_forward_norm(x) if self.config.pre_norm else x,
             dropout_key=dropout_key,
             **({"real": real} if self.feed_forward.ROUTES else {}),
         )
-        x += dropouts.dropout(fed, self.config.dropout, dropout_key, self.site + 3)
+        x += dropouts.dropout(output, self.config.dropout, dropout_key, self.site + 3)
         routing = (self.feed_forward.routing,) if self.feed_forward.ROUTES else ()
         return x if self.config.pre_norm else self.feed_forward_norm(x), keys, values, *routing
 

@@ -1,17 +1,17 @@
-"""How cut-offs divide a vocabulary into clusters: their words, and the widths of their tables."""
+"""Clusters of an adaptive vocabulary: their id ranges and table shapes."""
 
 from typing import Any
 
 
 def bounds(vocab_size: int, cutoffs: tuple[int, ...]) -> list[tuple[int, int]]:
-    """The first id of each cluster and the first id after it; one cluster without cut-offs."""
+    """Returns (first id, id after the last) of each cluster; one cluster without cut-offs."""
     return list(zip((0, *cutoffs), (*cutoffs, vocab_size), strict=True))
 
 
 def table_shapes(
     vocab_size: int, d_embed: int, cutoffs: tuple[int, ...], div_val: int
 ) -> list[tuple[int, int]]:
-    """Rows and width of each table: one for all words when `div_val` is 1, else one a cluster."""
+    """Returns (rows, width) of each table: a single one if `div_val` is 1, else one a cluster."""
     if div_val == 1:
         return [(vocab_size, d_embed)]
     clusters = enumerate(bounds(vocab_size, cutoffs))
@@ -19,7 +19,7 @@ def table_shapes(
 
 
 def named(name: str, values: list) -> list[tuple[str, Any]]:
-    """Each value with its weight's name: `name` if it is alone, else `name_0`, `name_1`, ..."""
+    """Pairs each value with a weight name: `name` for a single one, else `name_0`, `name_1`, ..."""
     if len(values) == 1:
         return [(name, values[0])]
     return [(f"{name}_{i}", value) for i, value in enumerate(values)]

@@ -1,4 +1,4 @@
-"""Multi-head attention whose scores are of contents alone, and what all kinds of it share."""
+"""Multi-head attention with memory: content-only, and with relative positions."""
 
 import keras
 import tensorflow as tf
@@ -12,28 +12,27 @@ from txl_tf.ops import linear
 class Attention(keras.layers.Layer):
     """Projections around an attention core: queries of the segment, keys of memory and segment.
 
-    Keys, values and encodings come in projected, by `keys_values` and `encodings` of this layer, so
-    that what does not change from call to call need not be projected anew. Here scores are
-    q . k / sqrt(K): positions have to be in the inputs (arXiv 1706.03762). Subclasses let the
-    distances of queries and keys into the scores.
+    Keys, values and encodings are arguments, projected by `keys_values` and `encodings` of this
+    layer, so that callers can cache them. Here scores are q . k / sqrt(K): positions have to be in
+    the inputs (arXiv 1706.03762). Subclasses add position scores.
 
     Shapes:
       x: [B, T, D], the segment.
       keys, values: [B, H, S, K], of memory and segment, S = M + T.
-      encodings: [H, R, K'], what `encodings` made of the distances, farthest first; what is farther
-        scores 0. None where distances have no part.
-      content_bias, position_bias: [H, K], only where a kind has such and does not own them.
-      normed: [B, T, D], what keys and values were made of, where that is not x.
-      returns [B, T, D]; the caller drops it and adds the residual.
+      encodings: [H, R, K'], the result of `encodings`, farthest first; keys beyond the table get a
+        position score of 0. None without position scores.
+      content_bias, position_bias: [H, K], only for kinds that use them, unless owned by the layer.
+      normed: [B, T, D], the input of keys and values, if not x.
+      returns [B, T, D]; the caller applies dropout and adds the residual.
 
     Args:
-      config: the `LayerConfig`; its `untie_biases` says whether biases of scores are weights of
-        this layer, not handed in by the caller.
+      config: the `LayerConfig`; its `untie_biases` says whether the biases u and v are weights of
+        this layer or arguments of a call.
       site: the dropout site of the attention weights; see `ops.dropout`.
     """
 
-    # Where LayerNorm stands before: whether queries are made of its output, or, as in the original
-    # code's absolute kinds, of its input.
+    # With pre-norm: whether queries are projected from the normed input, or, as in the original
+    # code's absolute kinds, from the input itself.
     NORMS_QUERIES = False
 
     def __init__(self, config, *, site=0, **kwargs):
@@ -45,7 +44,7 @@ class Attention(keras.layers.Layer):
             dropout=config.attention_dropout,
             site=site,
             dtype=self.dtype_policy,
-            name="core",  # of weights of its own, in checkpoints
+            name="core",  # part of the names of its weights in checkpoints
         )
 
     def build(self, x_shape, *_, **__):
@@ -61,29 +60,29 @@ class Attention(keras.layers.Layer):
         self.attend.built = True
 
     def _build_positions(self, size):
-        """Makes the weights by which distances get into scores."""
+        """Creates the weights of position scores, if any."""
 
     def _build_biases(self, size):
-        """Makes what is added to queries."""
+        """Creates the biases that are added to queries, if any."""
 
     def _weight(self, name, shape):
-        # One initialiser a weight: a Keras initialiser draws the same values at every call.
+        # One initializer a weight: a Keras initializer draws the same values at every call.
         return self.add_weight(
             shape, keras.initializers.RandomNormal(stddev=self.config.init_std), name=name
         )
 
     def keys_values(self, context):
-        """Keys and values of a memory or a segment. [B, S, D] -> twice [B, H, S, K]."""
+        """Returns the keys and values of a memory or segment. [B, S, D] -> twice [B, H, S, K]."""
         return linear.project_to_heads(context, self.key_kernel), linear.project_to_heads(
             context, self.value_kernel
         )
 
     def encodings(self, distances):
-        """What scores are made of by distance, [H, R, K'], or None; see the subclasses."""
+        """Projects distances to the encodings of position scores, [H, R, K'], or None."""
         del distances
 
     def queries(self, query, content_bias, position_bias):
-        """What meets the keys, and what meets the encodings. [B, H, T, K] -> that, [B, H, T, K']"""
+        """Returns the content and position queries. [B, H, T, K] -> the same, [B, H, T, K']."""
         del content_bias, position_bias
         return query, query
 
@@ -122,7 +121,7 @@ class Attention(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class RelativeAttention(Attention):
-    """The paper's: scores are ((q + u) . k + (q + v) . r) / sqrt(K), r a projected sinusoid.
+    """The paper's attention: scores ((q + u) . k + (q + v) . r) / sqrt(K), r a projected sinusoid.
 
     Shapes, arguments: those of `Attention`; content_bias is u, position_bias is v.
     """
@@ -150,10 +149,10 @@ class RelativeAttention(Attention):
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class LearnedRelativeAttention(Attention):
-    """Scores are ((q + u) . k + q . e + b) / sqrt(K), e and b learned for each distance.
+    """Attention with scores ((q + u) . k + q . e + b) / sqrt(K), e and b learned by distance.
 
     The Shaw-style kind of the original PyTorch code (its attn_type 1), with u of its own. Its
-    tables have `num_positions` rows: the last serves distance 0, the first all from
+    tables have `num_positions` rows: the last is distance 0, the first all distances from
     num_positions - 1 on.
 
     Shapes, arguments: those of `Attention`, encodings [H, R, K + 1].
@@ -171,7 +170,7 @@ class LearnedRelativeAttention(Attention):
         self.content_bias = self._weight("content_bias", size)
 
     def encodings(self, distances):
-        """Looks distances up; the bias is one more column. [R] float32 -> [H, R, K + 1]."""
+        """Looks up distances; the bias is a further column. [R] float32 -> [H, R, K + 1]."""
         last = self.config.num_positions - 1
         rows = last - tf.minimum(tf.cast(distances, tf.int32), last)  # [S]
         vectors = tf.gather(tf.convert_to_tensor(self.distance_table), rows)  # [S, H, K]
@@ -181,13 +180,13 @@ class LearnedRelativeAttention(Attention):
 
     def queries(self, query, content_bias, position_bias):
         del content_bias, position_bias
-        ones = tf.ones_like(query[..., :1])  # what the bias is multiplied by
+        ones = tf.ones_like(query[..., :1])  # factor of the bias
         return query + self.content_bias[:, tf.newaxis], tf.concat([query, ones], axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class SharedBiases(keras.layers.Layer):
-    """The pair u, v that all layers share when biases are tied: `content`, `position` [H, K]."""
+    """The biases u and v shared by all layers when tied: `content`, `position` [H, K]."""
 
     def __init__(self, num_heads, head_dim, init_std=0.02, **kwargs):
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""How positions get into a model, by kind: the `position` of its config."""
+"""Kinds of positions, as named by `position` of a config: relative, or absolute."""
 
 import dataclasses
 
@@ -14,11 +14,11 @@ from txl_tf.layers.multi_head_attention import (
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class PositionTable(keras.layers.Layer):
-    """Looks up how far each token stands before the end of its segment.
+    """Learned position embeddings, indexed by the distance to the end of the segment.
 
-    The last row is that of the newest token; the first serves all that stand too far away.
+    The last row is distance 0; the first is all distances from `num_positions` - 1 on.
 
-    Shapes: places [B or 1, T] float32, 0 for the newest -> [B or 1, T, D].
+    Shapes: positions [B or 1, T] float32, 0 for the newest token -> [B or 1, T, D].
     """
 
     def __init__(self, num_positions, d_model, init_std=0.02, **kwargs):
@@ -32,9 +32,9 @@ class PositionTable(keras.layers.Layer):
         shape = (self.num_positions, self.d_model)
         self.table = self.add_weight(shape, normal, name="table", autocast=False)
 
-    def call(self, places):
+    def call(self, positions):
         last = self.num_positions - 1
-        rows = last - tf.minimum(tf.cast(places, tf.int32), last)
+        rows = last - tf.minimum(tf.cast(positions, tf.int32), last)
         return tf.cast(tf.gather(tf.convert_to_tensor(self.table), rows), self.compute_dtype)
 
     def get_config(self):
@@ -44,15 +44,14 @@ class PositionTable(keras.layers.Layer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Position:
-    """A kind.
+    """A kind of positions.
 
     Attributes:
-      attention: the layer whose scores see the distances, or nothing of them.
+      attention: the attention layer, with or without position scores.
       biases: whether scores have the biases u and v, which layers may share.
-      of_sinusoids: whether attention's encodings are made of the distances' sinusoids; else of the
-        distances themselves.
-      at_embedding: whether sinusoids of the places are added to the embedding.
-      at_layers: whether rows of learned tables are added to the input of each layer.
+      of_sinusoids: whether attention's encodings are projected sinusoids; else they are looked up.
+      at_embedding: whether sinusoids are added to the embedding.
+      at_layers: whether learned position embeddings are added to the input of each layer.
     """
 
     attention: type[Attention]

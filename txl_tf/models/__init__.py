@@ -1,4 +1,4 @@
-"""Models: layers put together. Importing the package registers all of them with Keras."""
+"""Keras models. Importing the package registers all of them with Keras."""
 
 from txl_tf.models import encoder, masked_language_model, sequence_classifier, transformer_xl
 

@@ -1,4 +1,4 @@
-"""What may stand below a head: a model, and how it reads texts."""
+"""Backbones for task heads: an encoder, or a causal model read in segments."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from txl_tf.ops import dropout as dropouts
 
 
 class EncoderBackbone:
-    """An `Encoder`, which reads a text at once.
+    """Backbone that reads a text at once, an `Encoder`.
 
-    Shapes of `read`: those of an `Encoder`; lengths are not None.
+    Shapes of `read`: those of `Encoder`; lengths are required.
     """
 
     def __init__(self, config, segment_len, dtype):
@@ -35,10 +35,10 @@ class EncoderBackbone:
 
 
 class RecurrentBackbone:
-    """A causal `TransformerXL`, which reads segment after segment and remembers those before.
+    """Causal backbone that reads a text segment by segment with a memory, a `TransformerXL`.
 
-    Each segment is a part of the graph, which so grows with their number. No gradient passes the
-    memory, but each segment's own states get theirs.
+    The loop is unrolled: the graph grows with the number of segments. No gradient flows through
+    the memory, only through each segment's own states.
     """
 
     def __init__(self, config, segment_len, dtype):
@@ -49,7 +49,7 @@ class RecurrentBackbone:
             )
         self._segment_len = segment_len
         self.model = TransformerXL(config, dtype=dtype, name="backbone")
-        self.model.softmax.trainable = False  # it has no part in this
+        self.model.softmax.trainable = False  # unused by heads
 
     def read(self, token_ids, lengths, global_tokens, dropout_key):
         if global_tokens is not None:
@@ -61,7 +61,7 @@ class RecurrentBackbone:
         for start in range(0, num_tokens, self._segment_len):
             segment = token_ids[:, start : start + self._segment_len]
             key = dropout_key
-            if key is not None:  # each segment with masks of its own
+            if key is not None:  # independent masks for each segment
                 key = key.fold_in(start)
             states, mems = self.model.hidden_states(
                 segment,

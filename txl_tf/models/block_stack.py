@@ -1,4 +1,4 @@
-"""A stack of blocks: made from a config, and run. What stands below and above is the models'."""
+"""Builds and runs the block stack shared by TransformerXL and Encoder."""
 
 import functools
 
@@ -21,7 +21,7 @@ _FIRST_BLOCK = 8
 
 
 def make_biases(config, policy):
-    """The `SharedBiases` of a config whose layers have none of their own; else None."""
+    """Returns the `SharedBiases` of a config whose layers own none; else None."""
     if not POSITIONS[config.position].biases or config.untie_biases:
         return None
     return SharedBiases(
@@ -43,7 +43,7 @@ def make_blocks(config, policy):
 
 
 def build(layers, width):
-    """Builds those that are there and not built yet."""
+    """Builds the layers that are neither None nor built."""
     for layer in layers:
         if layer is not None and not layer.built:
             layer.build((None, None, width))
@@ -59,81 +59,84 @@ def run(
     visibility,
     dropout_key=None,
     rematerialize=False,
-    places=None,
+    position_embeddings=None,
     lengths=None,
 ):
-    """One block after the other.
+    """Runs the blocks in turn.
 
-    Blocks that route tokens note how, and in training add their auxiliary losses.
+    Blocks that route tokens set their `routing`, and in training add their auxiliary losses.
 
     Shapes:
       x: [B, T, D].
-      pasts: for each layer keys and values of what it remembers, [B, H, M, K] each.
+      pasts: for each layer keys and values of its memory, [B, H, M, K] each.
       encodings: for each layer [H, R, K'], or None.
-      places: for each layer what is added to its input, [B or 1, T, D]; None is nothing.
-      lengths: [B] int32, how many tokens of each row are real; None is all.
+      position_embeddings: for each layer [B or 1, T, D], added to its input; None is nothing.
+      lengths: [B] int32, number of real tokens of each row; None is all.
       returns the residual stream, L + 1 of [B, T, D]; and for each layer keys and values of
         memory and segment, [B, H, S, K] each.
 
     Args:
-      blocks, biases: of `make_blocks` and `make_biases`.
+      blocks, biases: from `make_blocks` and `make_biases`.
       x, pasts, encodings: see above.
-      visibility: who sees whom.
-      dropout_key: None where nothing is dropped.
-      rematerialize: whether training keeps of each layer its input alone.
-      places, lengths: see above.
+      visibility: an `AttentionMask`.
+      dropout_key: None for no dropout.
+      rematerialize: whether training keeps only the input of each layer.
+      position_embeddings, lengths: see above.
     """
-    # As tensors: the gradient of a layer that is computed again finds no Keras variable.
+    # As tensors: tf.recompute_grad gives no gradients to captured Keras variables.
     shared = () if biases is None else (biases.content, biases.position)
     shared = [tf.convert_to_tensor(bias) for bias in shared]
     real = attention_mask.real_tokens(lengths, shape_of(x)[1])
     states, joined = [x], []
-    added = [None] * len(blocks) if places is None else places
-    for block, past, distances, more in zip(blocks, pasts, encodings, added, strict=True):
-        if more is not None:
-            x += more
+    added = [None] * len(blocks) if position_embeddings is None else position_embeddings
+    for block, past, layer_encodings, embeddings in zip(
+        blocks, pasts, encodings, added, strict=True
+    ):
+        if embeddings is not None:
+            x += embeddings
         run_block = functools.partial(
             block, visibility=visibility, dropout_key=dropout_key, real=real
         )
         if rematerialize and dropout_key is not None:
             run_block = tf.recompute_grad(run_block)
-        scored = () if distances is None else (distances, *shared)  # it takes tensors alone
-        x, keys, values, *routing = run_block(x, *past, *scored)
+        # No None among the arguments: tf.recompute_grad takes only tensors.
+        position_args = () if layer_encodings is None else (layer_encodings, *shared)
+        x, keys, values, *routing = run_block(x, *past, *position_args)
         states.append(x)
         joined.append((keys, values))
         block.routing = routing[0] if routing else None
         if routing and dropout_key is not None:
-            block.add_loss(routing[0][0])  # here: what is computed again must not add it again
+            block.add_loss(routing[0][0])  # here, as recomputation must not add it again
     return states, joined
 
 
 def dropout_key(given, generator, batch):
-    """The key of a call in training: `given`, or a new one from Keras' generator of seeds."""
+    """Returns the key of a call in training: `given`, or a new one from Keras' seed generator."""
     if given is not None:
         return given
     seed = tf.bitcast(tf.cast(generator.next(), tf.uint32), tf.int32)
     return dropouts.DropoutKey(seed, tf.range(batch))
 
 
-def check_inputs(vocab_size, token_ids, lengths=None, **of_tokens):
-    """Refuses inputs of another shape than `token_ids` ask for, and wrong ids as `check_ids` does.
+def check_inputs(vocab_size, token_ids, lengths=None, **token_inputs):
+    """Raises if shapes of the inputs disagree, or, when eager, if an id is out of range.
 
     Args:
       vocab_size: of the model.
       token_ids: [B, T].
       lengths: [B] or None.
-      **of_tokens: [B, T] or None.
+      **token_inputs: [B, T] or None each.
     """
     shape = _static_shape(token_ids)
     is_dense = not isinstance(token_ids, tf.RaggedTensor)
     fits = is_dense and shape.rank == 2 and shape[1] != 0
     rule = "be dense and of shape [B, T], T at least 1"
     check(fits, "token_ids", rule, _axes(shape) if is_dense else type(token_ids).__name__)
-    for name, value in {"lengths": lengths, **of_tokens}.items():
+    for name, value in {"lengths": lengths, **token_inputs}.items():
         if value is not None:
-            expected, found = shape[:1] if name == "lengths" else shape, _static_shape(value)
-            fits = found.is_compatible_with(expected)
-            check(fits, name, f"be of shape {_axes(expected)}", _axes(found))
+            expected, actual = shape[:1] if name == "lengths" else shape, _static_shape(value)
+            fits = actual.is_compatible_with(expected)
+            check(fits, name, f"be of shape {_axes(expected)}", _axes(actual))
     check_ids("token_ids", token_ids, vocab_size)
 
 
@@ -146,6 +149,6 @@ def _axes(shape):
 
 
 def check_ids(name, ids, vocab_size, ignored=None):
-    """Refuses ids outside the vocabulary where they are values, in no graph."""
+    """Raises if an id is outside the vocabulary; does nothing inside a graph."""
     if tf.executing_eagerly() and not isinstance(ids, keras.KerasTensor):
         id_checks.check_ids(name, ids, vocab_size, ignored=ignored)

@@ -1,4 +1,4 @@
-"""The encoder: a stack of blocks in which a token sees those before and behind it."""
+"""Bidirectional encoder: a block stack in which a token attends to earlier and later tokens."""
 
 import dataclasses
 
@@ -17,31 +17,31 @@ from txl_tf.ops.shapes import shape_of
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class Encoder(keras.Model):
-    """What Transformer-XL's blocks make of a text that is read whole.
+    """Bidirectional stack of Transformer-XL's blocks, for texts that are read whole.
 
         states = encoder(token_ids, lengths=lengths)
         states = encoder.predict({"token_ids": token_ids, "lengths": lengths})
 
-    Positions are relative as in Transformer-XL (arXiv 1901.02860), with distances below 0 to later
-    tokens, or absolute; attention of each layer is that of its spec, at the cost of that.
+    Positions are relative as in Transformer-XL (arXiv 1901.02860), with negative distances to later
+    tokens, or absolute; each layer has the attention of its spec, at its cost.
 
     Shapes:
       token_ids: [B, T] int32.
-      lengths: [B] int32, how many tokens of each row are real; the rest is right padding, which
-        none sees, and whose own states mean nothing. None is all.
-      global_tokens: [B, T] bool, which tokens see all and are seen by all, where layers have
-        attention with such. None is none.
-      dropout_key: a `DropoutKey`, for masks that follow from run, step and row; None draws from
-        the model's own seed generator. Only read in training.
+      lengths: [B] int32, number of real tokens of each row; the rest is right padding, which is
+        masked and whose own outputs are undefined. None is all.
+      global_tokens: [B, T] bool, tokens that see all and are seen by all, for layers with global
+        attention. None is none.
+      dropout_key: a `DropoutKey`, for masks determined by run, step and row; None draws from the
+        model's own seed generator. Only read in training.
       returns [B, T, D], the output of the last layer.
 
     Args:
       config: the architecture.
 
     Raises:
-      ValueError: the config is of another model; global tokens where no layer has such; called
-        eagerly, ids outside the vocabulary. Inside a tf.function ids are not checked: XLA clamps a
-        wrong id. Check them on the host.
+      ValueError: the config is of another model; global tokens without a layer that supports them;
+        called eagerly, ids outside the vocabulary. Inside a tf.function ids are not checked: XLA
+        clamps an invalid id. Check them on the host.
     """
 
     def __init__(self, config: EncoderConfig, **kwargs):
@@ -79,8 +79,8 @@ class Encoder(keras.Model):
         key = block_stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
         x = self.embedding(token_ids)
         if self._position.at_embedding:
-            places = self._clamped(tf.cast(tf.range(num_tokens), tf.float32))
-            x += tf.cast(relative_position.sinusoids(places, config.d_model), x.dtype)
+            positions = self._clamped(tf.cast(tf.range(num_tokens), tf.float32))
+            x += tf.cast(relative_position.sinusoids(positions, config.d_model), x.dtype)
         x = dropouts.dropout(x, config.dropout, key, block_stack.EMBEDDING_SITE)
         visibility = attention_mask.AttentionMask(
             remembered=tf.zeros([batch], tf.int32),
@@ -88,12 +88,12 @@ class Encoder(keras.Model):
             lengths=None if lengths is None else tf.cast(lengths, tf.int32),
             global_tokens=None if global_tokens is None else tf.cast(global_tokens, tf.bool),
         )
-        nothing = x[:, :0]
+        empty = x[:, :0]
         states, _ = block_stack.run(
             self.blocks,
             self.biases,
             x,
-            [block.keys_values(nothing) for block in self.blocks],
+            [block.keys_values(empty) for block in self.blocks],
             self._encodings(num_tokens, key),
             visibility=visibility,
             dropout_key=key,
@@ -102,7 +102,7 @@ class Encoder(keras.Model):
         return dropouts.dropout(states[-1], config.dropout, key, block_stack.FINAL_SITE)
 
     def _encodings(self, num_tokens, dropout_key):
-        """What each layer makes of the distances T - 1, ..., 0, ..., 1 - T: [H, R, K'], or None."""
+        """Returns each layer's encodings of distances T - 1, ..., 1 - T: [H, R, K'], or None."""
         if not self._position.of_sinusoids:
             return [None] * len(self.blocks)
         distances = tf.cast(tf.range(num_tokens - 1, -num_tokens, -1), tf.float32)
@@ -117,9 +117,11 @@ class Encoder(keras.Model):
         )
         return [block.encodings(encodings, num_later=num_tokens - 1) for block in self.blocks]
 
-    def _clamped(self, places):
+    def _clamped(self, distances):
         limit = self.config.clamp_len
-        return places if limit is None else tf.clip_by_value(places, -float(limit), float(limit))
+        if limit is None:
+            return distances
+        return tf.clip_by_value(distances, -float(limit), float(limit))
 
     def get_config(self):
         return super().get_config() | {"config": dataclasses.asdict(self.config)}

@@ -1,4 +1,4 @@
-"""Calls of models by `fit`, `predict` and exports of Keras, which hand over one argument."""
+"""Dict inputs for models: `fit`, `predict` and exports of Keras pass a single argument."""
 
 import functools
 import inspect
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 
 def takes_dict(call):
-    """Lets a model's `call(self, token_ids, ...)` take a dict of its arguments as the first one.
+    """Decorates `call(self, token_ids, ...)` of a model to take a dict of its arguments as well.
 
         model.fit({"token_ids": ids, "lengths": lengths}, labels)
 
     Raises:
-      ValueError: the first argument is a list or tuple, or the dict has no token_ids, or a name
+      ValueError: the first argument is a list or tuple, or the dict lacks token_ids or has a key
         that is no argument of `call`.
     """
     names = [name for name in inspect.signature(call).parameters if name != "self"]
@@ -25,8 +25,8 @@ def takes_dict(call):
             )
         if not isinstance(token_ids, Mapping):
             return call(self, token_ids, *args, **kwargs)
-        wrong = [name for name in token_ids if name not in names]
-        if wrong or "token_ids" not in token_ids:
+        unknown = [name for name in token_ids if name not in names]
+        if unknown or "token_ids" not in token_ids:
             raise ValueError(
                 f"inputs must have token_ids, and no names but {', '.join(names)}, got "
                 f"{', '.join(map(str, token_ids)) or 'none'}"

@@ -1,4 +1,4 @@
-"""Base class of models that score targets, as `fit` and `evaluate` of Keras see them."""
+"""Base class of models that score targets: losses and metrics in `fit` and `evaluate`."""
 
 import inspect
 from collections.abc import Mapping
@@ -11,25 +11,24 @@ from txl_tf.ops.shapes import shape_of
 
 
 class ScoringModel(keras.Model):
-    """Base class of models whose outputs are scores of targets, of which -1 is ignored.
+    """Base class of models whose outputs are scores of targets; a target of -1 is ignored.
 
-    So are targets of tokens beyond `lengths`, where the inputs have them. In `fit` and `evaluate`
-    an ignored target has no part in the loss, whether the model's own or given to `compile`, nor in
-    `metrics` and `weighted_metrics`: Keras losses get a mask, and Keras metrics get sample weights
-    of 0. A metric whose `update_state` has no `sample_weight` cannot ignore anything by itself, and
-    gets targets as they are, -1 among them.
+    Targets of tokens beyond `lengths`, if among the inputs, are ignored as well. In `fit` and
+    `evaluate` ignored targets are excluded from the loss, the model's own or that of `compile`, and
+    from `metrics` and `weighted_metrics`: Keras losses get a mask, and Keras metrics sample weights
+    of 0. A metric whose `update_state` has no `sample_weight` gets targets as they are, with -1.
 
-    Without a given loss, it is the mean nats of the real targets of all replicas, by their sample
-    weights, plus auxiliary losses. A given loss is a mean over the real targets of a replica, as
-    Keras does with masks.
+    The model's own loss is the mean nats of the real targets of all replicas, by their sample
+    weights, plus auxiliary losses. A loss given to `compile` is a mean over the real targets of a
+    replica, as Keras computes it with masks.
     """
 
     def scores_in(self, outputs):
-        """The scores among the outputs of a call. -> [B, ..., N] float32."""
+        """Returns the scores among the outputs of a call, [B, ..., N] float32."""
         return outputs
 
     def auxiliary_loss(self):
-        """The sum of the losses that layers added in the last call, a scalar."""
+        """Returns the sum of the losses that layers added in the last call, a scalar."""
         return tf.add_n(self.losses) if self.losses else tf.zeros([])
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
@@ -66,11 +65,11 @@ class ScoringModel(keras.Model):
 
 
 def within(targets, lengths):
-    """Returns targets of tokens with -1 beyond lengths, and those of whole texts as they are.
+    """Returns targets of tokens with -1 beyond lengths; those of whole texts are unchanged.
 
     Shapes: targets [B, T] or [B], lengths [B] int or None -> as targets, int32.
     """
-    targets = tf.cast(targets, tf.int32)  # of unsigned integers none is -1
+    targets = tf.cast(targets, tf.int32)  # unsigned integers cannot hold -1
     if lengths is None or len(targets.shape) < 2:
         return targets
     real = attention_mask.real_tokens(tf.cast(lengths, tf.int32), shape_of(targets)[1])
@@ -78,7 +77,7 @@ def within(targets, lengths):
 
 
 def nats_of(scores, targets):
-    """Cross entropy, 0.0 where the target is -1.
+    """Returns the loss of each target in nats, 0.0 where the target is -1.
 
     Shapes: scores [..., N] float32, targets [...] int -> [...] float32.
     """
@@ -89,7 +88,7 @@ def nats_of(scores, targets):
 
 
 def target_weights(targets, sample_weight=None):
-    """How much each target counts, 0 where it is -1; as Keras gives weights, by row or by target.
+    """Returns the weight of each target, 0 where it is -1; `sample_weight` is by row or target.
 
     Shapes: targets [B, ...] int, sample_weight [B] or [B, ...], or None -> [B, ...] float32.
     """
@@ -103,29 +102,29 @@ def target_weights(targets, sample_weight=None):
 
 
 def _labels(targets):
-    """Returns targets with 0 in place of -1, which every loss and metric of Keras accepts."""
+    """Returns targets with -1 replaced by 0, which every Keras loss and metric accepts."""
     return tf.maximum(targets, 0)
 
 
 def _targets(targets, inputs, scores):
-    """Returns targets as int32, -1 beyond the lengths among a model's inputs, if there are some.
+    """Returns targets as int32, -1 beyond `lengths` if these are among a model's inputs.
 
     Raises:
-      ValueError: they are not one id for each row of scores, as one-hot targets are not.
+      ValueError: targets are not one id for each row of scores, for example one-hot.
     """
-    shape, found = list(scores.shape[:-1]), tf.TensorShape(targets.shape)
-    if not any(found.is_compatible_with(expected) for expected in (shape, [*shape, 1])):
+    shape, actual = list(scores.shape[:-1]), tf.TensorShape(targets.shape)
+    if not any(actual.is_compatible_with(expected) for expected in (shape, [*shape, 1])):
         raise ValueError(
-            f"targets must be ids of shape {shape}, got {list(found)}; those of one-hot targets "
-            "are their argmax"
+            f"targets must be ids of shape {shape}, got {list(actual)}; take the argmax of one-hot "
+            "targets"
         )
     return within(targets, inputs.get("lengths") if isinstance(inputs, Mapping) else None)
 
 
 def _over_replicas(total):
-    """Returns the sum of a scalar over all replicas, and their number as a float.
+    """Returns the sum of a scalar over all replicas, and the number of replicas as a float.
 
-    Each replica divides its loss by that sum: Keras adds up the gradients of replicas.
+    Each replica divides its loss by that sum: Keras sums the gradients of replicas.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:

@@ -1,4 +1,4 @@
-"""A label for a text."""
+"""Classifiers of texts and of tokens."""
 
 import numbers
 
@@ -11,16 +11,16 @@ from txl_tf.models.task_head import Head, label_layer
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class SequenceClassifier(Head):
-    """Scores of labels for each text, from the pooled states of its tokens.
+    """Classifier of texts, from the pooled states of their tokens.
 
-    A causal backbone reads a long text in segments with a memory; all segments' states are pooled,
-    so that each has a part in the result and gets a gradient.
+    A causal backbone reads a long text in segments with a memory; the states of all segments are
+    pooled, so each contributes to the result and gets a gradient.
 
     Shapes: those of `Head`; scores are [B, num_labels], targets [B].
 
     Args:
       config, segment_len: see `Head`.
-      num_labels: how many there are; at least 2.
+      num_labels: number of labels, at least 2.
       pooling: "mean" or "max" over the real tokens, the state of the "first", or of the "last"
         real one. The first token of a causal backbone has seen nothing of the text.
     """
@@ -46,14 +46,14 @@ class SequenceClassifier(Head):
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class TokenClassifier(Head):
-    """Scores of labels for each token; with a causal backbone, of what it has seen by then.
+    """Classifier of tokens; with a causal backbone, from the text up to each token.
 
     Shapes: those of `Head`; scores are [B, T, num_labels], targets [B, T], -1 where ignored;
-    beyond lengths all are.
+    targets beyond lengths are ignored.
 
     Args:
       config, segment_len: see `Head`.
-      num_labels: how many there are; at least 2.
+      num_labels: number of labels, at least 2.
     """
 
     def __init__(self, config, num_labels, *, segment_len=None, **kwargs):

@@ -1,4 +1,4 @@
-"""What all heads share: a backbone below, scores above, the loss between scores and targets."""
+"""Base class of task heads: backbone, logits, cross-entropy."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from txl_tf.ops.shapes import shape_of
 
 
 class Head(scoring_model.ScoringModel):
-    """A backbone whose states a subclass makes scores of, in `scores_of`.
+    """Base class of task heads: a backbone, whose states subclasses score in `scores_of`.
 
         scores = head(token_ids, lengths=lengths)
         nats = head.nll(token_ids, targets, lengths=lengths)
@@ -21,16 +21,16 @@ class Head(scoring_model.ScoringModel):
 
     Shapes:
       token_ids: [B, T] int32. T is static with a causal backbone, also inside a graph.
-      lengths: [B] int32, at least 1: how many tokens of each row are real; the rest is right
-        padding, which changes nothing but where bigbird's last block is, and in training how much
-        room switch has. None is all.
+      lengths: [B] int32, number of real tokens of each row, at least 1; the rest is right padding,
+        which affects only the position of bigbird's last block and, in training, the capacity of
+        switch. None is all.
       global_tokens: [B, T] bool, see `Encoder`; None with a causal backbone.
-      dropout_key: as of the backbone.
-      returns scores [B, ..., N] float32, logits.
+      dropout_key: see the backbone.
+      returns logits [B, ..., N] float32.
 
     Args:
       config: of the backbone: an EncoderConfig, or a TransformerXLConfig, which is causal.
-      segment_len: tokens that a causal backbone reads at once; None with an encoder.
+      segment_len: number of tokens that a causal backbone reads at once; None with an encoder.
     """
 
     def __init__(self, config, *, segment_len=None, **kwargs):
@@ -55,26 +55,26 @@ class Head(scoring_model.ScoringModel):
         return self.scores_of(states, lengths)
 
     def scores_of(self, states, lengths):
-        """Scores, from the backbone's states. [B, T, D], [B] -> [B, ..., N] float32."""
+        """Returns scores from the backbone's states. [B, T, D], [B] -> [B, ..., N] float32."""
         raise NotImplementedError
 
     def nll(self, token_ids, targets, lengths=None, **kwargs):
-        """Nats of each target, 0.0 where it is -1 or beyond lengths; float32, shaped as targets.
+        """Returns the loss of each target in nats, 0.0 where it is -1 or beyond lengths.
 
-        Further arguments are those of a call.
+        Further arguments are those of a call. Shapes: as targets, float32.
 
         Raises:
-          ValueError: called eagerly with a target that has no score, -1 excepted.
+          ValueError: called eagerly with a target without a score, except -1.
         """
         scores = self(token_ids, lengths=lengths, **kwargs)
         block_stack.check_ids("targets", targets, scores.shape[-1], ignored=-1)
         return scoring_model.nats_of(scores, scoring_model.within(targets, lengths))
 
     def auxiliary_loss(self):
-        """The sum over the layers that route tokens of their losses in the last call, a scalar.
+        """Returns the sum of the routing layers' losses of the last call, a scalar.
 
-        Where a text is read in several segments, it is their mean; a loss that `compile` was given
-        gets their sum. 0 where nothing is routed.
+        The mean over the segments of a text; a loss given to `compile` gets their sum. 0 without
+        routing layers.
         """
         losses = self.losses
         routers = sum(block.feed_forward.ROUTES for block in self.backbone.blocks)
@@ -95,7 +95,7 @@ class Head(scoring_model.ScoringModel):
 
 
 def label_layer(config, num_labels):
-    """An affine map to the scores of labels, in float32 under any policy. [..., D] -> [..., N]."""
+    """Returns a Dense layer to the logits of labels, in float32 under any policy."""
     return keras.layers.Dense(
         num_labels,
         kernel_initializer=keras.initializers.RandomNormal(stddev=config.init_std),

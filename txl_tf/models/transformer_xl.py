@@ -1,4 +1,4 @@
-"""The language model: a stack of blocks that carries a memory from segment to segment."""
+"""Transformer-XL language model: a block stack with a memory carried from segment to segment."""
 
 import dataclasses
 from typing import Any
@@ -24,35 +24,35 @@ class TransformerXL(scoring_model.ScoringModel):
     """Transformer-XL (Dai et al. 2019, arXiv 1901.02860) as a function of ids and memory.
 
         scores, mems = model(token_ids)                     # a fresh memory
-        scores, mems = model(next_ids, mems)                # reads on
+        scores, mems = model(next_ids, mems)                # continues
         nll, mems = model.nll(token_ids, targets, mems)     # the loss; cheap with cut-offs
         model.fit({"token_ids": ids, "lengths": lengths}, targets)  # also predict, evaluate
 
-    Nothing is kept inside: memory goes in and comes out, and no gradient flows through it. A built
+    The model is stateless: memory goes in and comes out, and no gradient flows through it. A built
     model takes any batch size and any segment length.
 
     Shapes:
       token_ids: [B, T] int32.
-      mems: a `Memory` of [B, M, D] states, or lists of its parts, as functional models that Keras
-        has loaded pass them; None is the same as `initial_mems(B)`.
-      lengths: [B] int32, how many tokens of each row are real; the rest is right padding, neither
+      mems: a `Memory` of [B, M, D] states, or lists of its parts, as functional models loaded by
+        Keras pass them; None is the same as `initial_mems(B)`.
+      lengths: [B] int32, number of real tokens of each row; the rest is right padding, neither
         seen nor remembered. None is all.
-      document_start: [B, T] bool, where a document begins; a token sees nothing from before its
-        own document. None is nowhere.
-      dropout_key: a `DropoutKey`, for masks that follow from run, step and row; None draws from
-        the model's own seed generator. Only read in training.
+      document_start: [B, T] bool, first tokens of documents; a token sees nothing from before its
+        own document. None is none.
+      dropout_key: a `DropoutKey`, for masks determined by run, step and row; None draws from the
+        model's own seed generator. Only read in training.
       returns scores [B, T, V] float32 and the new memory. Scores are logits, or with cut-offs
         log-probabilities; the log-softmax of either is the log-probabilities.
 
     Args:
       config: the architecture.
-      rematerialize: whether training keeps of each layer its input alone, and computes the rest
-        again for the gradient: less memory, about a third more time.
+      rematerialize: whether training keeps only the input of each layer, and recomputes the rest
+        for the gradient: less memory, about a third more time.
       weights_of: another TransformerXL whose layers this one shares; see `with_lengths`.
 
     Raises:
       ValueError: called eagerly, ids outside the vocabulary, or a memory of another size. Inside a
-        tf.function ids are not checked: XLA clamps a wrong id. Check them on the host.
+        tf.function ids are not checked: XLA clamps an invalid id. Check them on the host.
     """
 
     def __init__(
@@ -141,15 +141,15 @@ class TransformerXL(scoring_model.ScoringModel):
         dropout_key=None,
         training=False,
     ):
-        """Negative log-likelihood of each target, in nats, and the new memory.
+        """Returns the negative log-likelihood of each target, in nats, and the new memory.
 
-        With cut-offs a token never costs the whole vocabulary, and [B, T, V] is never built.
+        With cut-offs a token costs only the clusters it needs, and [B, T, V] is never built.
 
-        Shapes: targets [B, T] int32, -1 where ignored -> nll [B, T] float32, 0.0 there, in token
-        order; the other arguments are those of a call. What lies beyond `lengths` is ignored.
+        Shapes: targets [B, T] int32, -1 where ignored -> nll [B, T] float32, 0.0 there; the other
+        arguments are those of a call. Targets beyond `lengths` are ignored.
 
         Raises:
-          ValueError: called eagerly with ids or targets outside the vocabulary, -1 excepted.
+          ValueError: called eagerly with ids or targets outside the vocabulary, except -1.
         """
         block_stack.check_ids("targets", targets, self.config.vocab_size, ignored=-1)
         states, mems, key = self._run(
@@ -167,7 +167,7 @@ class TransformerXL(scoring_model.ScoringModel):
         dropout_key=None,
         training=False,
     ):
-        """The residual stream: the embeddings, then the output of each layer, and the new memory.
+        """Returns the embeddings followed by the output of each layer, and the new memory.
 
         Shapes: returns a tuple of L + 1 tensors [B, T, D], and a Memory.
         """
@@ -175,30 +175,30 @@ class TransformerXL(scoring_model.ScoringModel):
         return tuple(states), mems
 
     def scores_of(self, hidden):
-        """Scores of what follows, from the output of the last layer. [B, T, D] -> [B, T, V]."""
+        """Returns scores of the next token from the last layer's output. [B, T, D] -> [B, T, V]."""
         return self.softmax(hidden, self.embedding.tables, self.embedding.projections)
 
     def nll_of(self, hidden, targets, lengths=None):
-        """Nats of targets, from the output of the last layer; see `nll`. -> [B, T] float32."""
+        """Returns losses of targets from the last layer's output; see `nll`. -> [B, T] float32."""
         targets = scoring_model.within(targets, lengths)
         tables, projections = self.embedding.tables, self.embedding.projections
         return self.softmax(hidden, tables, projections, targets=targets)
 
     def run_layers(self, token_ids, pasts, encodings, visibility, lengths=None, dropout_key=None):
-        """All that stands below the softmax, on whatever the layers remember.
+        """Runs embedding and blocks on given keys and values of the memory.
 
         Shapes:
           token_ids: [B, T] int32.
-          pasts: for each layer keys and values of what it remembers, [B, H, M, K] each.
-          encodings: for each layer what `encodings` gives for S = M + T keys.
+          pasts: for each layer keys and values of its memory, [B, H, M, K] each.
+          encodings: for each layer those that `encodings` returns for S = M + T keys.
           lengths: [B] int32 or None, as in a call.
           returns the residual stream, L + 1 of [B, T, D]; and for each layer keys and values of
             memory and segment, [B, H, S, K] each.
         """
         x = self.embedding(token_ids)
-        places = self._places(shape_of(token_ids)[1], lengths)  # [B or 1, T]
+        positions = self._positions(shape_of(token_ids)[1], lengths)  # [B or 1, T]
         if self._position.at_embedding:
-            x += tf.cast(relative_position.sinusoids(places, self.config.d_model), x.dtype)
+            x += tf.cast(relative_position.sinusoids(positions, self.config.d_model), x.dtype)
         x = dropouts.dropout(x, self.config.dropout, dropout_key, block_stack.EMBEDDING_SITE)
         return block_stack.run(
             self.blocks,
@@ -209,34 +209,35 @@ class TransformerXL(scoring_model.ScoringModel):
             visibility=visibility,
             dropout_key=dropout_key,
             rematerialize=self.rematerialize,
-            places=[table(places) for table in self.position_tables] or None,
+            position_embeddings=[table(positions) for table in self.position_tables] or None,
             lengths=lengths,
         )
 
     def routing(self):
-        """How experts were used in the last call, over the layers that have some.
+        """Returns routing statistics of the last call, averaged over the layers with experts.
 
-        Returns [2] float32: the share of tokens dropped, and the entropy of the experts' shares as
-        a part of the greatest; or None where no layer has experts. Inside a graph, of this graph.
+        Shapes: returns [2] float32: the fraction of tokens dropped, and the normalised entropy of
+        the experts' shares; None without experts. Inside a graph, of this graph.
         """
-        found = [block.routing[1:] for block in self.blocks if block.routing is not None]
-        return tf.reduce_mean(tf.stack(found), axis=0) if found else None
+        routing = [block.routing[1:] for block in self.blocks if block.routing is not None]
+        return tf.reduce_mean(tf.stack(routing), axis=0) if routing else None
 
     def encodings(self, num_keys, dropout_key=None):
-        """What each layer's attention makes of the distances from the newest of S keys.
+        """Returns each layer's encodings of the distances from the newest of S keys.
 
-        Returns L of [H, R, K'], farthest first, or of None where distances have no part in scores.
-        Distances from `clamp_len` on count alike: they are one row, which is taken from all others
-        and left out, R = min(S - 1, clamp_len). What all keys of a query have in common is nothing
-        to a softmax. Without clamping, or where distances are dropped one by one, R = S.
+        Shapes: returns L of [H, R, K'], farthest first, or of None without position scores.
+
+        Distances from `clamp_len` on share one encoding, which is subtracted from all others and
+        left out, R = min(S - 1, clamp_len): softmax is invariant to a constant shift of a query's
+        scores. Without clamping, or with dropout of the encodings, R = S.
         """
         clamp_len, rate = self.config.clamp_len, self.config.dropout
         of_sinusoids = self._position.of_sinusoids
         is_dropped = of_sinusoids and dropout_key is not None and rate > 0
         is_short = clamp_len is None or (isinstance(num_keys, int) and num_keys <= clamp_len)
-        as_one = not is_short and not is_dropped
+        merges_far = not is_short and not is_dropped
         distances = relative_position.distances(
-            smaller(num_keys, clamp_len + 1) if as_one else num_keys
+            smaller(num_keys, clamp_len + 1) if merges_far else num_keys
         )
         if clamp_len is not None:
             distances = tf.minimum(distances, float(clamp_len))
@@ -247,21 +248,21 @@ class TransformerXL(scoring_model.ScoringModel):
                 distances, rate, dropout_key, block_stack.POSITIONS_SITE, by_row=False
             )
         encodings = [block.encodings(distances) for block in self.blocks]
-        if not as_one:
+        if not merges_far:
             return encodings
         return [None if x is None else x[:, 1:] - x[:, :1] for x in encodings]
 
-    def _places(self, num_tokens, lengths):
-        """How far each token stands before the last of its row, clamped. [B or 1, T] float32."""
+    def _positions(self, num_tokens, lengths):
+        """Returns each token's clamped distance to the last of its row, [B or 1, T] float32."""
         ends = tf.reshape(num_tokens if lengths is None else lengths, [-1, 1])
-        places = tf.cast(tf.maximum(ends - 1 - tf.range(num_tokens), 0), tf.float32)
+        positions = tf.cast(tf.maximum(ends - 1 - tf.range(num_tokens), 0), tf.float32)
         clamp_len = self.config.clamp_len
-        return places if clamp_len is None else tf.minimum(places, float(clamp_len))
+        return positions if clamp_len is None else tf.minimum(positions, float(clamp_len))
 
     def initial_mems(self, batch_size):
-        """The memory of a stream that has read nothing.
+        """Returns the memory of a stream at its start.
 
-        With `config.attend_to_initial_zeros` its zeros count as read and take attention mass.
+        With `config.attend_to_initial_zeros` its zeros are valid and take attention mass.
         """
         config = self.config
         return memory.initial(
@@ -274,7 +275,7 @@ class TransformerXL(scoring_model.ScoringModel):
         )
 
     def reset(self, mems, rows):
-        """Gives the rows where `rows` ([B] bool) is true exactly `initial_mems`."""
+        """Returns `mems` with the rows where `rows` ([B] bool) is true reset to `initial_mems`."""
         rows = tf.convert_to_tensor(rows, tf.bool)
         mems = memory.as_memory(mems)
         return memory.reset(mems, rows, self.initial_mems(shape_of(mems.length)[0]))
@@ -282,16 +283,16 @@ class TransformerXL(scoring_model.ScoringModel):
     def with_lengths(
         self, mem_len=_UNCHANGED, clamp_len=_UNCHANGED, attention_span=_UNCHANGED
     ) -> "TransformerXL":
-        """The same weights with other lengths, for evaluation; what is left out stays as it is.
+        """Returns a model with the same weights and other lengths, for evaluation.
 
-        A memory does not pass between models of different `mem_len`.
+        Lengths not given stay. A memory does not fit a model of another `mem_len`.
         """
         given = dict(mem_len=mem_len, clamp_len=clamp_len, attention_span=attention_span)
         changes = {name: value for name, value in given.items() if value is not _UNCHANGED}
         return TransformerXL(dataclasses.replace(self.config, **changes), weights_of=self)
 
     def _run(self, token_ids, mems, lengths, document_start, dropout_key, training):
-        """Everything below the softmax: L + 1 states [B, T, D], the new memory, the dropout key."""
+        """Returns the L + 1 states [B, T, D] below the softmax, the new memory, the dropout key."""
         config = self.config
         block_stack.check_inputs(
             config.vocab_size, token_ids, lengths=lengths, document_start=document_start
@@ -299,17 +300,17 @@ class TransformerXL(scoring_model.ScoringModel):
         token_ids = tf.cast(token_ids, tf.int32)
         lengths = None if lengths is None else tf.cast(lengths, tf.int32)
         batch, num_tokens = shape_of(token_ids)
-        # Nothing remembered: its slots would be masked, so the blocks need not even compute them.
-        blank = mems is None and not config.attend_to_initial_zeros
+        # Slots of an empty memory would be masked: the blocks need not compute them.
+        is_empty = mems is None and not config.attend_to_initial_zeros
         mems = self.initial_mems(batch) if mems is None else self._check_mems(mems, batch)
         key = block_stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
 
         past = [tf.stop_gradient(tf.cast(s, self.compute_dtype)) for s in mems.states]
-        read = [s[:, :0] for s in past] if blank else past
+        context = [s[:, :0] for s in past] if is_empty else past
         states, _ = self.run_layers(
             token_ids,
-            (block.keys_values(seen) for block, seen in zip(self.blocks, read, strict=True)),
-            self.encodings(read[0].shape[1] + num_tokens, key),
+            (block.keys_values(x) for block, x in zip(self.blocks, context, strict=True)),
+            self.encodings(context[0].shape[1] + num_tokens, key),
             self.visibility(mems.length, document_start),
             lengths,
             key,
@@ -321,17 +322,17 @@ class TransformerXL(scoring_model.ScoringModel):
         )
         return states, memory.Memory(kept, length), key
 
-    def visibility(self, remembered, document_start=None, place=None):
-        """Who sees whom.
+    def visibility(self, remembered, document_start=None, ring_index=None):
+        """Returns the attention mask of a call.
 
-        Shapes: remembered [B] int32, document_start [B, T] bool or None; place, where the keys are
-        a ring, a scalar (see `attention_mask.AttentionMask`), or None.
+        Shapes: remembered [B] int32, document_start [B, T] bool or None; ring_index scalar int32,
+        for keys in a ring buffer (see `attention_mask.AttentionMask`), or None.
         """
         return attention_mask.AttentionMask(
             remembered=remembered,
             documents=None if document_start is None else _count(document_start),
             attention_span=self.config.attention_span,
-            place=place,
+            ring_index=ring_index,
         )
 
     def _check_mems(self, mems, batch):
@@ -369,5 +370,5 @@ class TransformerXL(scoring_model.ScoringModel):
 
 
 def _count(document_start):
-    """How many documents have begun up to each token. [B, T] bool -> [B, T] int32."""
+    """Returns the number of documents begun up to each token. [B, T] bool -> [B, T] int32."""
     return tf.cumsum(tf.cast(document_start, tf.int32), axis=1)

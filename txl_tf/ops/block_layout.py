@@ -1,4 +1,4 @@
-"""Neighbouring blocks of a sequence side by side, by cuts and joins alone."""
+"""Layouts of sequences in blocks, by slices and concatenations, without gathers."""
 
 import tensorflow as tf
 
@@ -6,18 +6,18 @@ from txl_tf.ops.shapes import shape_of
 
 
 def windows(x, block, num_blocks):
-    """Stretches of `num_blocks` blocks, one from each block on that has as many behind it.
+    """Returns sliding windows of `num_blocks` consecutive blocks, with stride one block.
 
     Shapes: x [B, n * b, ...] -> [B, n + 1 - num_blocks, num_blocks * b, ...].
     """
     rows, size, *rest = shape_of(x)
-    cut = tf.reshape(x, [rows, size // block, block, *rest])  # [B, n, b, ...]
+    blocks = tf.reshape(x, [rows, size // block, block, *rest])  # [B, n, b, ...]
     count = size // block + 1 - num_blocks
-    return tf.concat([cut[:, i : i + count] for i in range(num_blocks)], axis=2)
+    return tf.concat([blocks[:, i : i + count] for i in range(num_blocks)], axis=2)
 
 
 def interleaved(x, stride):
-    """Every `stride`-th place of a sequence as a row of its own.
+    """Splits each sequence into `stride` rows, one of every `stride`-th position.
 
     Shapes: x [B, H, T, K] -> [B * s, H, T / s, K], or [B, T] -> [B * s, T / s].
     """
@@ -34,7 +34,7 @@ def interleaved(x, stride):
 
 
 def joined(x, stride):
-    """The inverse of `interleaved`. Shapes: x [B * s, H, T / s, K] -> [B, H, T, K]."""
+    """Inverse of `interleaved`. Shapes: x [B * s, H, T / s, K] -> [B, H, T, K]."""
     if stride == 1:
         return x
     b, h, t, k = shape_of(x)

@@ -1,4 +1,4 @@
-"""Cross entropy within a part of the vocabulary, computed for the tokens of that part alone."""
+"""Cross entropy, also within a cluster of the vocabulary for that cluster's targets alone."""
 
 import functools
 
@@ -6,11 +6,11 @@ import tensorflow as tf
 
 from txl_tf.ops.shapes import shape_of
 
-_CHUNK = 256  # tokens worked on at once: enough to amortise reading a table, few enough to fit
+_CHUNK = 256  # tokens a chunk: enough to amortise reading a table, few enough to fit in memory
 
 
 def linear(hidden, table, bias):
-    """hidden . table^T + bias: the product in hidden's dtype, the rest in float32.
+    """Computes hidden . table^T + bias: the matmul in hidden's dtype, the rest in float32.
 
     Shapes: hidden [N, e], table [n, e], bias [n] -> [N, n] float32.
     """
@@ -19,7 +19,7 @@ def linear(hidden, table, bias):
 
 
 def cross_entropy(logits, targets):
-    """Nats of each target under the softmax of its logits; 0 where the target is -1.
+    """Returns the loss of each target in nats, 0 where the target is -1.
 
     Shapes: logits [N, n] float32, targets [N] int32 -> [N] float32.
     """
@@ -30,18 +30,17 @@ def cross_entropy(logits, targets):
 
 
 def cluster_cross_entropy(hidden, table, bias, targets, chunk=_CHUNK):
-    """`cross_entropy` of `linear` logits at no cost for tokens whose target is -1.
+    """Computes `cross_entropy` of `linear` logits at no cost for tokens whose target is -1.
 
-    Works on the other tokens in chunks, as many as they fill. So shapes are static whatever the
-    targets, no token is dropped, and no [N, n] exists. Gradients come from a second such loop,
-    which computes the logits anew: XLA cannot differentiate a loop whose number of steps depends
-    on data.
+    The other tokens are processed in chunks. So shapes are static whatever the targets, no token
+    is dropped, and [N, n] is never materialised. The gradient is a second such loop that recomputes
+    the logits: XLA cannot differentiate a loop with a data-dependent number of steps.
 
     Shapes:
-      hidden: [N, e] in the dtype that products are computed in.
+      hidden: [N, e] in the compute dtype.
       table: [n, e] float32, the cluster's words; its gradient is summed in float32.
       bias: [n] float32.
-      targets: [N] int32, places within the cluster, or -1.
+      targets: [N] int32, indices within the cluster, or -1.
       returns [N] float32.
     """
     chunks = Chunks(tf.stop_gradient(targets), chunk)
@@ -70,14 +69,14 @@ def cluster_cross_entropy(hidden, table, bias, targets, chunk=_CHUNK):
         (nats,) = chunks.fold(add_loss, tf.zeros_like(targets, tf.float32))
         return nats, gradient
 
-    return loss(*map(tf.convert_to_tensor, (hidden, table, bias)))  # it may not see variables
+    return loss(*map(tf.convert_to_tensor, (hidden, table, bias)))  # it may not capture variables
 
 
 class Chunks:
-    """The tokens whose target is not -1, in chunks of one size.
+    """Tokens whose target is not -1, in chunks of one size.
 
-    All tokens are sorted, those first; the last chunk moves back over tokens that are done, rather
-    than run over the end. In chunks of 4, with . for other tokens and - for those done before:
+    Tokens are sorted with these first; the last chunk overlaps the one before it rather than run
+    past the end. In chunks of 4, with . for ignored tokens and - for those done before:
 
         sorted tokens   a b c d e f . .        a b c d e f g
         chunk 0         a b c d                a b c d
@@ -87,17 +86,17 @@ class Chunks:
     def __init__(self, targets, size):
         """Shapes: targets [N] int32."""
         (tokens,) = shape_of(targets)
-        wanted = tf.cast(targets != -1, tf.int32)
+        scored = tf.cast(targets != -1, tf.int32)
         self.targets = targets
-        self.count = tf.reduce_sum(wanted)
-        self.order = tf.argsort(wanted, direction="DESCENDING")  # [N] token numbers
+        self.count = tf.reduce_sum(scored)
+        self.order = tf.argsort(scored, direction="DESCENDING")  # [N] token indices
         self.size = min(size, tokens) if isinstance(tokens, int) else tf.minimum(size, tokens)
         self.last_start = tokens - self.size
 
     def fold(self, add, *totals):
-        """Totals after `totals = add(rows, labels, *totals)` for every chunk.
+        """Returns the totals after `totals = add(rows, labels, *totals)` for every chunk.
 
-        rows are token numbers [size], labels their targets, or -1 where nothing is to be added.
+        rows are token indices [size], labels their targets, or -1 where nothing is to be added.
         """
 
         def step(offset, *totals):

@@ -1,7 +1,7 @@
-"""Dropout without state: a mask follows from run seed, step, row and place, and from nothing else.
+"""Stateless dropout: the mask is a function of (seed, step, global row, layer site).
 
-So a resumed run draws what the undisturbed one would have, and any number of replicas draws what
-one does: a row keeps its global number wherever it is computed.
+So a resumed run draws the same masks as an uninterrupted one, and so does any number of replicas:
+a row keeps its global index wherever it is computed.
 """
 
 import math
@@ -14,13 +14,13 @@ from txl_tf.ops.shapes import shape_of
 
 
 class DropoutKey(NamedTuple):
-    """What the masks of one call follow from."""
+    """Key that determines the masks of one call."""
 
     seed: Any  # [2] int32: the run's seed and the step
-    rows: Any  # [B] int32: global numbers of the batch's rows
+    rows: Any  # [B] int32: global indices of the batch's rows
 
     def fold_in(self, number):
-        """The key of part `number` of a place, whose masks are its own."""
+        """Returns an independent key, derived from this one and `number`."""
         return self._replace(seed=stateless_random.fold_in(self.seed, number))
 
 
@@ -35,22 +35,23 @@ def dropout(x, rate, key, site, by_row=True):
       x: floating-point tensor.
       rate: a Python float, at least 0 and below 1, taken to the nearest 1 / 65,536.
       key: a DropoutKey, or None for no dropout.
-      site: an int that no other place of the model uses.
+      site: an int, unique to this use of dropout in the model.
       by_row: whether the first axis is that of `key.rows`.
     """
     if key is None or rate == 0.0:
         return x
     shape = shape_of(x)
-    places = shape[1:] if by_row else shape
-    bits = _bits((_product(places) + 1) // 2, key, site, by_row)  # each is two draws of 16 bits
-    least = _uint32(round(rate * 2**16) << 16)
-    kept = tf.concat([bits >= least, tf.bitwise.left_shift(bits, _uint32(16)) >= least], axis=-1)
-    kept = tf.reshape(kept[..., : _product(places)], shape)
+    count = _product(shape[1:] if by_row else shape)
+    bits = _bits((count + 1) // 2, key, site, by_row)  # each is two draws of 16 bits
+    threshold = _uint32(round(rate * 2**16) << 16)
+    low = tf.bitwise.left_shift(bits, _uint32(16))
+    kept = tf.concat([bits >= threshold, low >= threshold], axis=-1)
+    kept = tf.reshape(kept[..., :count], shape)
     return tf.where(kept, x * tf.cast(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))
 
 
 def uniform(shape, key, site):
-    """Numbers of [0, 1), as stateless as a mask: rows draw on their own.
+    """Draws from [0, 1), stateless and independent for each row.
 
     Shapes: returns `shape`, [B, ...] float32, B the rows of `key`.
     """
@@ -60,11 +61,11 @@ def uniform(shape, key, site):
 
 
 def _bits(count, key, site, by_row):
-    """[B, count] uint32, or [count] where all rows share them."""
+    """Returns random bits [B, count] uint32, or [count] shared by all rows."""
     bits = stateless_random.bits(key.fold_in(site).seed, count)
     if not by_row:
         return bits
-    # One draw for all rows, scrambled anew for each: cheaper than a draw a row.
+    # One draw for all rows, scrambled for each: cheaper than a draw a row.
     rows = _scramble(tf.bitcast(key.rows, tf.uint32) + tf.constant(0x9E3779B9, tf.uint32))
     return _scramble(tf.bitwise.bitwise_xor(bits, rows[:, tf.newaxis]))
 
@@ -74,7 +75,7 @@ def _product(sizes):
 
 
 def _scramble(bits):
-    """An invertible mix of 32 bits in which each input bit sways every output bit.
+    """Mixes 32 bits invertibly, so that each input bit affects every output bit.
 
     Multiply-and-shift with the constants of Wellons, "Prospecting for hash functions" (2018).
     """

@@ -1,4 +1,4 @@
-"""The memory of the machine, and the refusal of work that cannot fit into it."""
+"""Memory limit of the machine, and the check that a job fits into it."""
 
 import functools
 import os
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-# Memory of accelerators cannot be asked for without taking it; no host has less than a quarter.
+# TensorFlow cannot query an accelerator's memory without allocating it; hosts have at least a
+# quarter of it.
 _WITH_ACCELERATORS = 4
 _CONTROL_GROUPS = (
     "/sys/fs/cgroup/memory.max",
@@ -15,46 +16,46 @@ _CONTROL_GROUPS = (
 
 
 def check_memory(parts: Mapping[str, int], numbers: Mapping[str, object]) -> None:
-    """Refuses work before it takes more memory than the machine has.
+    """Raises if a job needs more memory than the machine has.
 
     Args:
-      parts: the bytes that it takes at least, by what they are for.
-      numbers: the settings that they follow from.
+      parts: lower bounds in bytes, by purpose.
+      numbers: the settings that determine them.
 
     Raises:
-      ValueError: names the bytes, the machine's and the settings.
+      ValueError: names the bytes needed, those of the machine, and the settings.
     """
     limit, needed = memory_limit(), sum(parts.values())
     if limit is None or needed <= limit:
         return
     large = sorted((name for name in parts if parts[name] * 100 >= needed), key=lambda n: -parts[n])
-    told = ", ".join(f"{_told(parts[name])} of {name}" for name in large)
+    listed = ", ".join(f"{_format(parts[name])} of {name}" for name in large)
     lower = ", ".join(f"{name} {value}" for name, value in numbers.items())
     raise ValueError(
-        f"memory must be at least {_told(needed)} ({told}), got {_told(limit)} on this machine; "
-        f"lower one of {lower}"
+        f"memory must be at least {_format(needed)} ({listed}), got {_format(limit)} on this "
+        f"machine; lower one of {lower}"
     )
 
 
 @functools.cache
 def memory_limit() -> int | None:
-    """Bytes that this process can have at most, swap aside; None where nothing tells them."""
+    """Returns the bytes of memory this process may use, without swap; None if unknown."""
     try:
-        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    except (AttributeError, ValueError, OSError):  # not of this system
+        limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    except (AttributeError, ValueError, OSError):  # not on this system
         return None
     for path in _CONTROL_GROUPS:
         try:
             with open(path) as file:
-                found.append(int(file.read()))
+                limits.append(int(file.read()))
         except (OSError, ValueError):  # no such file, or "max"
             continue
     devices = {device.device_type for device in tf.config.list_physical_devices()}
-    return min(found) * (_WITH_ACCELERATORS if devices & {"GPU", "TPU"} else 1)
+    return min(limits) * (_WITH_ACCELERATORS if devices & {"GPU", "TPU"} else 1)
 
 
-def _told(size: int) -> str:
-    """Bytes for people: "25.2 GB"."""
+def _format(size: int) -> str:
+    """Formats bytes for people: "25.2 GB"."""
     units = ["B", "kB", "MB", "GB", "TB", "PB"]
     power = min((len(str(size)) - 1) // 3, len(units) - 1)
     return f"{min(size, 10**300) / 1000**power:.4g} {units[power]}"

@@ -1,4 +1,4 @@
-"""Choices among scores."""
+"""Top-k selection of scores and of marked positions."""
 
 import tensorflow as tf
 
@@ -7,24 +7,24 @@ from txl_tf.ops.shapes import shape_of, smaller
 
 
 def mask_below_top_k(scores, k):
-    """Hides all scores of a row but the k highest, and those tied with the k-th.
+    """Hides all scores of a row but the k highest and those tied with the k-th.
 
-    The threshold gets no gradient. Where fewer than k are visible, all of them stay.
+    The threshold gets no gradient. If fewer than k are visible, all of them stay.
 
     Shapes: scores [..., S] float32 -> the same.
     """
-    best, _ = tf.math.top_k(tf.stop_gradient(scores), smaller(shape_of(scores)[-1], k))
-    return tf.where(scores >= best[..., -1:], scores, attention_mask.HIDDEN)
+    highest, _ = tf.math.top_k(tf.stop_gradient(scores), smaller(shape_of(scores)[-1], k))
+    return tf.where(scores >= highest[..., -1:], scores, attention_mask.HIDDEN)
 
 
 def first_k_one_hot(marked, k, dtype):
-    """The first k marked places of each row, one row of ones and zeros for each.
+    """Returns one-hot vectors of the first k True positions of each row.
 
-    Shapes: marked [B, T] bool -> chosen [B, k, T] of `dtype`, in order of place, all zeros where
-    there are fewer; and found [B, k] bool.
+    Shapes: marked [B, T] bool -> chosen [B, k, T] of `dtype`, in order of position, all zeros
+    where fewer than k are True; and exists [B, k] bool.
     """
-    num_places = shape_of(marked)[1]
-    left = tf.where(marked, num_places - tf.range(num_places), 0)
-    left, places = tf.math.top_k(left, k)
-    found = left > 0
-    return tf.one_hot(tf.where(found, places, -1), num_places, dtype=dtype), found
+    num_positions = shape_of(marked)[1]
+    rank = tf.where(marked, num_positions - tf.range(num_positions), 0)
+    rank, positions = tf.math.top_k(rank, k)
+    exists = rank > 0
+    return tf.one_hot(tf.where(exists, positions, -1), num_positions, dtype=dtype), exists
