@@ -1,4 +1,4 @@
-"""How much memory training and inference will need, by the config alone, before it is asked for."""
+"""Estimates of the memory of training and inference, from the config alone."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -9,11 +9,11 @@ from txl_tf.configs.run import TrainConfig
 
 Model = TransformerXLConfig | EncoderConfig
 _FLOAT = 4  # bytes; of weights, sums, scores and losses, whatever the precision
-_WRITTEN = 48  # bytes of an id that is written: two arrays, a list and its text
+_GENERATED = 48  # bytes of a generated id: two arrays, a list and its text
 
 
 class _Parts:
-    """A dataclass whose fields are bytes."""
+    """Base class of dataclasses whose fields are bytes."""
 
     @property
     def parts(self) -> dict[str, int]:
@@ -22,7 +22,7 @@ class _Parts:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Sum of the parts in bytes."""
         return sum(self.parts.values())
 
     def __str__(self) -> str:
@@ -34,25 +34,24 @@ class _Parts:
 class MemoryEstimate(_Parts):
     """Bytes of one replica in training.
 
-    Letters as in the shapes everywhere; P is the number of parameters, N = H K, c the bytes of a
-    number in the compute precision, B the rows of one step, b those of one part of it (see
-    `accumulate_steps`), S' = min(S, reach + 1) the keys that a layer's attention scores, all of
-    them where it is dense. TensorFlow itself and XLA's compiler take their own part besides, on a
-    CPU 0.5 to 1 GB; what a further row adds was measured there, with the preset small, as 87 MB
-    against 85 MB by these formulas.
+    Letters as in shapes; P is the number of parameters, N = H K, c the bytes of a number in the
+    compute precision, B the rows of one step, b those of one part of it (see `accumulate_steps`),
+    S' = min(S, reach + 1) the keys that a layer's attention scores, S if dense. TensorFlow and
+    XLA's compiler need 0.5 to 1 GB more on a CPU; there a further row of preset small was measured
+    at 87 MB, against 85 MB by these formulas.
 
     Attributes:
       weights: 4 P.
       optimizer: 8 P, Adam's two slots.
-      gradients: 4 P, or 8 P with parts: the sum so far and what is added to it.
-      memory: 2 B L M D c: the one found, and the one left behind.
-      activations: of one segment, kept for the way back:
+      gradients: 4 P, or 8 P with several parts: the sum and the next addend.
+      memory: 2 B L M D c: before and after the step.
+      activations: of one segment, kept for the backward pass:
         L b c (6 T D + 4 T N + 2 S N + 2 T F), the residual stream and its two sums and norms,
-        queries (with either bias), context, keys, values and the feed-forward net's inside;
+        queries (with either bias), context, keys, values and the feed-forward net's hidden layer;
         L b 4 (2 H T S'), scores and weights; with `rematerialize` these two of one layer, and
         L b c T D, the inputs of all;
         b 4 (3 T V'), logits, their softmax and its gradient; V' is V, or with cut-offs the words
-        and clusters of the head: the tails are worked off in small chunks.
+        and clusters of the head, as tails are computed in small chunks.
     """
 
     weights: int
@@ -69,12 +68,12 @@ class InferenceEstimate(_Parts):
     Letters as in `MemoryEstimate`.
 
     Attributes:
-      encodings: L R N c, projected distances R that are kept, those within reach.
+      encodings: L R N c, cached projected distances R, those within reach.
       state: 2 B L M 2 N c, keys and values before and after a step; of hidden states
         2 B L M D c.
       activations: B (2 S N c + 4 T (D + V')), keys and values of one layer, its output, and the
-        scores of words. Those of attention are worked off in blocks.
-      written: 48 for each id that is to be written.
+        scores of words. Attention is computed in blocks.
+      written: 48 for each id to generate.
     """
 
     encodings: int
@@ -89,24 +88,24 @@ def least_weights(model: Model) -> int:
 
 
 def least_parameters(model: Model) -> int:
-    """Returns the number of weights in the tables and matrices that each model of this config has.
+    """Returns a lower bound of the number of weights: tables and matrices of every such model.
 
     Norms, biases, softmax tables and projections of embeddings are left out.
     """
-    found = 0
+    total = 0
     for spec, count in _repeated(model.feed_forward_specs, model.num_layers):
-        found += count * spec.num_nets * 2 * model.d_model * model.d_inner
-    found += model.num_layers * 4 * model.d_model * model.num_heads * model.head_dim
+        total += count * spec.num_nets * 2 * model.d_model * model.d_inner
+    total += model.num_layers * 4 * model.d_model * model.num_heads * model.head_dim
     if not isinstance(model, TransformerXLConfig):
-        return found + model.vocab_size * model.d_model
+        return total + model.vocab_size * model.d_model
     ends = [*model.cutoffs, model.vocab_size]
     for cluster, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-        found += (end - start) * (model.embed_dim // model.div_val**cluster)
-    return found + (model.num_positions or 0) * model.head_dim
+        total += (end - start) * (model.embed_dim // model.div_val**cluster)
+    return total + (model.num_positions or 0) * model.head_dim
 
 
 def sizes_of(model: Model) -> dict[str, object]:
-    """Returns the settings that the number of weights follows from, by name."""
+    """Returns the settings that determine the number of weights, by name."""
     names = ("vocab_size", "num_layers", "d_model", "num_heads", "head_dim", "d_inner")
     return {name: getattr(model, name) for name in (*names, "feed_forward")}
 
@@ -123,10 +122,10 @@ def memory_estimate(
     """Estimates the memory of training on each of `num_replicas`.
 
     Args:
-      model: of the run.
-      train: of the run.
+      model: model config of the run.
+      train: training config of the run.
       num_parameters: P.
-      num_replicas: that share the rows.
+      num_replicas: number of replicas that share the rows.
       num_tokens: T; None is `train.segment_len`.
       num_words: V'; None is that of the model.
     """
@@ -160,14 +159,14 @@ def inference_estimate(
     """Estimates the memory of inference.
 
     Args:
-      model: a config.
+      model: config of the model.
       num_rows: B.
       num_tokens: T, read at once.
       mem_len: M; None is that of the model.
-      num_encodings: distances that are kept projected.
+      num_encodings: number of cached projected distances.
       compute: bytes of a number, c.
       keeps_keys: whether the state is keys and values, not hidden states.
-      num_written: ids of each row that are written.
+      num_written: ids to generate for each row.
     """
     slots = model.mem_len if mem_len is None else mem_len
     keys, inner = slots + num_tokens, model.num_heads * model.head_dim
@@ -183,7 +182,7 @@ def inference_estimate(
         encodings=distances * inner * compute,
         state=2 * num_rows * model.num_layers * slots * width * compute,
         activations=num_rows * activations,
-        written=_WRITTEN * num_rows * num_written,
+        written=_GENERATED * num_rows * num_written,
     )
 
 
@@ -207,7 +206,7 @@ def _scored(spec: LayerSpec, keys: int) -> int:
 
 
 def _repeated(specs: Sequence[LayerSpec], num_layers: int) -> Iterator[tuple[LayerSpec, int]]:
-    """Yields each spec, and how many layers have it; there may be millions."""
+    """Yields each spec with its number of layers; there may be millions of layers."""
     for index, spec in enumerate(specs):
         count = num_layers // len(specs) + (index < num_layers % len(specs))
         if count:
@@ -215,7 +214,7 @@ def _repeated(specs: Sequence[LayerSpec], num_layers: int) -> Iterator[tuple[Lay
 
 
 def _num_words(model: Model) -> int:
-    """V': the scores of a token that there are at once."""
+    """Returns V', the number of scores of a token computed at once."""
     if isinstance(model, TransformerXLConfig) and model.cutoffs:
         return model.cutoffs[0] + len(model.cutoffs)
     return model.vocab_size

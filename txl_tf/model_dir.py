@@ -1,14 +1,14 @@
-"""The folder of a run or an import: config, tokenizer and checkpoints; all that loading needs.
+"""model_dir: the folder of a run or an import, with config, tokenizer and checkpoints.
 
     config.json                       the Config
-    data.json                         which text a run reads, and how it validates
+    data.json                         the data of the run, and its validation settings
     tokenizer.json, vocabulary        the tokenizer
-    checkpoints/ckpt-STEP.*           the newest states of training
+    checkpoints/ckpt-STEP.*           the newest training states
     best/ckpt-STEP.*                  the weights with the best validation
     tensorboard/                      curves
 
-It is complete from the moment config.json is there, which is written last. Any file system that
-`tf.io.gfile` knows will do.
+It is complete once config.json exists, which is written last. Works on any file system of
+`tf.io.gfile`.
 """
 
 import contextlib
@@ -32,19 +32,19 @@ from txl_tf.ops import machine
 CHECKPOINTS = "checkpoints"
 BEST = "best"
 _CONFIG = "config.json"
-_LIST = "checkpoint"  # as TensorFlow calls its list of a folder's checkpoints
+_INDEX = "checkpoint"  # TensorFlow's list of the checkpoints in a folder
 _FOLDERS = {"latest": CHECKPOINTS, "best": BEST}
 
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """What `load` finds.
+    """Result of `load`.
 
     Attributes:
       model: built, with its trained weights.
-      tokenizer: that of the data it was trained on.
-      config: of the run.
-      step: optimizer steps behind the weights.
+      tokenizer: that of the training data.
+      config: config of the run.
+      step: number of optimizer steps of the weights.
     """
 
     model: TransformerXL
@@ -54,16 +54,16 @@ class Loaded:
 
 
 def load(path: str, which: str | None = None, dtype: str | None = None) -> Loaded:
-    """Loads the model of a folder, also while a run is writing there.
+    """Loads the model of a folder, also while a run writes to it.
 
     Args:
       path: the folder.
-      which: "best" (by validation) or "latest"; None is the best where there is one.
-      dtype: "bfloat16" rounds the weights to it, once and for all; None is float32.
+      which: "best" (by validation) or "latest"; None is the best if it exists.
+      dtype: "bfloat16" rounds the weights to it; None is float32.
 
     Raises:
-      ValueError: nothing usable is there, or the machine has too little memory for its weights;
-        names the folder.
+      ValueError: the folder holds no usable model, or the machine has too little memory for its
+        weights; names the folder.
     """
     config = read_config(path)
     sizes = memory_estimate.sizes_of(config.model)
@@ -76,25 +76,25 @@ def load(path: str, which: str | None = None, dtype: str | None = None) -> Loade
 
 
 def rounded(model: TransformerXL, dtype: str) -> TransformerXL:
-    """The model with its weights in another floating-point type: for inference, not for training.
+    """Returns the model with its weights in another floating-point type, for inference only.
 
-    Norms, scores and losses are computed in float32 all the same.
+    Norms, scores and losses are still computed in float32.
     """
-    other = TransformerXL(model.config, dtype=dtype)
-    for weight, value in zip(other.weights, model.weights, strict=True):
+    copy = TransformerXL(model.config, dtype=dtype)
+    for weight, value in zip(copy.weights, model.weights, strict=True):
         weight.assign(tf.cast(value, weight.dtype))
-    return other
+    return copy
 
 
 def exists(path: str) -> bool:
-    """Whether the folder is a complete model_dir, though perhaps without a checkpoint yet."""
+    """Returns whether the folder is a complete model_dir, possibly without a checkpoint."""
     return files.exists(os.path.join(path, _CONFIG))
 
 
 def describe(path: str, config: Config, tokenizer: tokenizers.Tokenizer) -> None:
-    """Writes the config and the tokenizer; each file appears whole or not at all.
+    """Writes the config and the tokenizer, each file atomically.
 
-    Nobody else may write there at the same time.
+    Not safe for concurrent writers.
     """
     target = os.path.join(path, _CONFIG)
     outputs.sweep(target)
@@ -107,10 +107,10 @@ def describe(path: str, config: Config, tokenizer: tokenizers.Tokenizer) -> None
 
 
 def read_config(path: str) -> Config:
-    """The Config of a folder.
+    """Returns the Config of a folder.
 
     Raises:
-      ValueError: the folder is no model_dir, or its config.json is broken.
+      ValueError: the folder is not a model_dir, or its config.json is invalid.
     """
     files.check_plain("model_dir", path)
     if not exists(path):
@@ -121,162 +121,162 @@ def read_config(path: str) -> Config:
 
 
 def weights_of(model: keras.Model) -> dict[str, tf.Variable]:
-    """All weights by their paths in the model, for a `tf.train.Checkpoint` to track.
+    """Returns all weights by their paths in the model, for a `tf.train.Checkpoint` to track.
 
-    Given a Keras model, a checkpoint leaves out, without a word, whatever hangs in a list.
+    Given a Keras model, tf.train.Checkpoint silently skips layers held in Python lists.
     """
     return named({name_of(weight): weight for weight in model.weights}, model.weights)
 
 
 def name_of(weight: keras.Variable) -> str:
-    """The path of a weight in its model, whatever the model is called."""
+    """Returns the path of a weight in its model, without the model's name."""
     return weight.path.partition("/")[2]
 
 
-def named(found: dict[str, Any], variables: list[Any]) -> dict[str, tf.Variable]:
-    """The TensorFlow variables behind `found`, which must name every one of Keras' `variables`.
+def named(by_name: dict[str, Any], variables: list[Any]) -> dict[str, tf.Variable]:
+    """Returns the TensorFlow variables of `by_name`, which must hold all Keras `variables`.
 
     Raises:
       ValueError: two share a name, so that a checkpoint would lose one.
     """
-    lost = [v.path for v in variables if all(v is not kept for kept in found.values())]
+    lost = [v.path for v in variables if all(v is not kept for kept in by_name.values())]
     if lost:
         raise ValueError(f"variables must have distinct names, got {', '.join(lost)} again")
-    return {name: variable.value for name, variable in found.items()}
+    return {name: variable.value for name, variable in by_name.items()}
 
 
 def save_weights(path: str, model: keras.Model, step: int = 0) -> None:
-    """Writes a checkpoint of the weights alone."""
+    """Writes a checkpoint of only the weights."""
     checkpoint = tf.train.Checkpoint(weights=weights_of(model))
     manager(checkpoint, os.path.join(path, CHECKPOINTS), keep=1).save(checkpoint_number=step)
 
 
 def restore_weights(path: str, model: keras.Model, which: str | None = None) -> int:
-    """Reads the weights into `model` and returns their step; see `load`."""
+    """Restores the weights of `model` and returns their step; see `load`."""
     return restore_variables(path, weights_of(model), which)
 
 
 def restore_variables(path: str, weights: dict[str, tf.Variable], which: str | None = None) -> int:
-    """Reads weights by their names in the model and returns their step; see `load`."""
+    """Restores weights by their names in the model and returns their step; see `load`."""
     if which is not None and which not in _FOLDERS:
         raise ValueError(f"which must be one of {', '.join(_FOLDERS)}, got {which!r}")
     folders = [_FOLDERS[which]] if which else [BEST, CHECKPOINTS]
-    found = [c for folder in folders for c in checkpoints(os.path.join(path, folder))]
-    prefix = restore_first(found, functools.partial(restore_checkpoint, weights))
+    prefixes = [c for folder in folders for c in checkpoints(os.path.join(path, folder))]
+    prefix = restore_first(prefixes, functools.partial(restore_checkpoint, weights))
     if prefix is None:
         raise ValueError(f"model_dir must hold a checkpoint in {' or '.join(folders)}, got {path}")
     return step_of(prefix)
 
 
 def restore_checkpoint(weights: dict[str, tf.Variable], prefix: str) -> None:
-    """Reads weights by their names in the model from one checkpoint.
+    """Restores weights by their names in the model from one checkpoint.
 
     Raises:
-      ValueError: its weights are not those of the model, all of them, or not finite; names both.
+      ValueError: its weights are not exactly those of the model, or not finite; names both.
     """
     with fitting(prefix):
         names = [name for name, _ in tf.train.list_variables(prefix)]
         stored = sum(name.startswith("weights/") for name in names)
         if stored != len(weights):
-            raise ValueError(f"its weights are {stored}, those of the config {len(weights)}")
+            raise ValueError(f"it has {stored} weights, the config {len(weights)}")
         checkpoint = tf.train.Checkpoint(weights=weights)
         checkpoint.restore(prefix).assert_existing_objects_matched().expect_partial()
     check_finite("weights", weights, f"checkpoint {prefix}")
 
 
 def check_finite(what: str, variables: Mapping[str, tf.Variable], where: str) -> None:
-    """Refuses NaN and infinity: whatever is computed from them is nothing, and looks like text.
+    """Raises if a variable holds NaN or infinity, with which a model would write plausible text.
 
     Raises:
-      ValueError: names the first such variable, and what and where it is.
+      ValueError: names the first such variable, its kind and its source.
     """
     for name, variable in variables.items():
         if variable.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(variable)):
             raise ValueError(
                 f"{what} must be finite, got a NaN or infinity in {name} at {where}; "
-                "go on from a checkpoint before it"
+                "use an earlier checkpoint"
             )
 
 
 @contextlib.contextmanager
 def fitting(prefix: str) -> Iterator[None]:
-    """Names the checkpoint in what TensorFlow raises where it is not one of the model."""
+    """Converts TensorFlow's errors of a mismatched checkpoint to one that names it."""
     try:
         yield
     except (AssertionError, tf.errors.InvalidArgumentError, ValueError) as error:
-        told = str(error).partition("\n")[0].partition(": [")[0]  # there follow weights, in full
-        raise ValueError(f"checkpoint {prefix} must fit the model: {told}") from error
+        reason = str(error).partition("\n")[0].partition(": [")[0]  # without the dumped weights
+        raise ValueError(f"checkpoint {prefix} must fit the model: {reason}") from error
 
 
 def manager(checkpoint: tf.train.Checkpoint, folder: str, keep: int) -> tf.train.CheckpointManager:
     """Returns a manager that saves into a folder and removes older checkpoints.
 
-    A damaged list of those is made anew.
+    Repairs a damaged list of these.
     """
-    found = checkpoints(folder)
-    if found != _listed(folder):
-        names = [os.path.basename(prefix) for prefix in found]
+    prefixes = checkpoints(folder)
+    if prefixes != _listed(folder):
+        names = [os.path.basename(prefix) for prefix in prefixes]
         lines = [f'model_checkpoint_path: "{names[0]}"\n']
-        for i, name in enumerate(reversed(names), 1):  # TensorFlow forgets those without a time
+        for i, name in enumerate(reversed(names), 1):  # TensorFlow drops those without a timestamp
             lines.append(f'all_model_checkpoint_paths: "{name}"\n')
             lines.append(f"all_model_checkpoint_timestamps: {i}\n")
-        outputs.write(os.path.join(folder, _LIST), "".join(lines).encode())
-    elif not found and files.exists(os.path.join(folder, _LIST)):
-        files.remove(os.path.join(folder, _LIST))
+        outputs.write(os.path.join(folder, _INDEX), "".join(lines).encode())
+    elif not prefixes and files.exists(os.path.join(folder, _INDEX)):
+        files.remove(os.path.join(folder, _INDEX))
     return tf.train.CheckpointManager(checkpoint, folder, max_to_keep=keep)
 
 
 def checkpoints(folder: str) -> list[str]:
-    """The prefixes of a folder's checkpoints, newest first.
+    """Returns the prefixes of a folder's checkpoints, newest first.
 
-    They are those of its list, in which TensorFlow writes a checkpoint when it is complete. Without
-    a list, or where none of its checkpoints is there, they are those that are.
+    They are those of TensorFlow's list, which holds complete checkpoints only. Without a list, or
+    if none of the listed ones exists, they are those of the folder.
     """
     files.check_plain("model_dir", folder)
     if not files.is_folder(folder):
         return []
     indices = (name for name in files.names(folder) if re.fullmatch(r"ckpt-\d+\.index", name))
-    there = [os.path.join(folder, name.removesuffix(".index")) for name in indices]
+    existing = [os.path.join(folder, name.removesuffix(".index")) for name in indices]
     listed = _listed(folder)
-    is_true = not there or not set(listed).isdisjoint(there)
-    return listed if is_true else sorted(there, key=step_of, reverse=True)
+    is_valid = not existing or not set(listed).isdisjoint(existing)
+    return listed if is_valid else sorted(existing, key=step_of, reverse=True)
 
 
 def _listed(folder: str) -> list[str]:
-    """The prefixes in the list of a folder, newest first; none where it cannot be read."""
-    path = os.path.join(folder, _LIST)
+    """Returns the prefixes in the list of a folder, newest first; none if it cannot be read."""
+    path = os.path.join(folder, _INDEX)
     files.check_no_folder(path)
     try:
         state = tf.train.get_checkpoint_state(folder)
-    except ValueError as error:  # it is no UTF-8, or names none
+    except ValueError as error:  # not UTF-8, or without a checkpoint
         _warn_once(f"{path} cannot be read: {error}")
         return []
-    found = reversed(state.all_model_checkpoint_paths) if state else []
-    return [prefix for prefix in found if re.search(r"-\d+$", prefix)]
+    prefixes = reversed(state.all_model_checkpoint_paths) if state else []
+    return [prefix for prefix in prefixes if re.search(r"-\d+$", prefix)]
 
 
 @functools.cache
 def _warn_once(message: str) -> None:
-    """A list is read again and again before a run has mended it."""
+    """Logs a warning once: a damaged list is read several times before a run repairs it."""
     logging.warning("%s", message)
 
 
 def step_of(prefix: str) -> int:
-    """The step in a checkpoint's name: 12 of "checkpoints/ckpt-12"."""
+    """Returns the step in a checkpoint's name: 12 for "checkpoints/ckpt-12"."""
     return int(prefix.rpartition("-")[2])
 
 
 def restore_first(prefixes: list[str], restore: Callable[[str], None]) -> str | None:
-    """Calls `restore` with one prefix after the other until one is whole; returns that.
+    """Calls `restore` with each prefix until one is undamaged; returns that, or None without any.
 
     Raises:
-      ValueError: there are checkpoints, but each of them is damaged or missing.
+      ValueError: all checkpoints are damaged or missing.
     """
-    wrong: list[str] = []
+    unusable: list[str] = []
     damage: Exception | None = None
     for prefix in prefixes:
         if damage:
-            logging.warning("falling back to the checkpoint before it, %s", prefix)
+            logging.warning("falling back to the previous checkpoint %s", prefix)
         try:
             restore(prefix)
             return prefix
@@ -284,21 +284,21 @@ def restore_first(prefixes: list[str], restore: Callable[[str], None]) -> str | 
             if not _is_damage(error):
                 raise
             damage = error
-            how = "damaged" if files.exists(f"{prefix}.index") else "missing"
-            wrong.append(prefix if how == "damaged" else f"{prefix} (missing)")
-            told = str(error).partition("\n")[0]
-            logging.warning("the checkpoint %s is %s: %s", prefix, how, told)
+            state = "damaged" if files.exists(f"{prefix}.index") else "missing"
+            unusable.append(prefix if state == "damaged" else f"{prefix} (missing)")
+            reason = str(error).partition("\n")[0]
+            logging.warning("the checkpoint %s is %s: %s", prefix, state, reason)
     if damage:
         raise ValueError(
-            f"model_dir must hold an undamaged checkpoint, got {', '.join(wrong)}"
+            f"model_dir must hold an undamaged checkpoint, got {', '.join(unusable)}"
         ) from damage
     return None
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether files are missing, cut or altered, by what TensorFlow raises then.
+    """Returns whether an error of TensorFlow means missing, truncated or altered files.
 
-    A file system out of reach or a model of another shape is no reason to go back in time.
+    An unreachable file system or a shape mismatch must not fall back to an older checkpoint.
     """
     kinds = (
         tf.errors.NotFoundError,

@@ -1,4 +1,4 @@
-"""How far a long job is: a line of the log every few seconds, with rate and time left."""
+"""Progress of long jobs: a log line every few seconds, with rate and time left."""
 
 import threading
 import time
@@ -19,21 +19,20 @@ class _Reached(NamedTuple):
 
 
 class Progress:
-    """Logs how far a job is, from a thread of its own; a job that ends before logs nothing.
+    """Logs the progress of a job from a thread; a job shorter than `every` logs nothing.
 
         with Progress("score", "tokens", total=9000) as progress:
             for done in ...:
                 progress.reach(done)
 
     A line is `job=score tokens=5120 of_tokens=9000 tokens_per_s=512 seconds_left=8`, and
-    `job=score seconds=10` while nothing is counted. Rate and time left are those since the first
-    `reach`: what comes before it, as compiling does, tells nothing of the rest. Of jobs within
-    jobs the innermost is told of.
+    `job=score seconds=10` before the first `reach`. Rate and time left are measured from there, as
+    earlier work such as compilation is not representative. Of nested jobs only the innermost logs.
 
     Args:
-      job: what is done.
-      unit: what is counted.
-      total: how much there is; None where it is not known.
+      job: name of the job.
+      unit: unit of progress.
+      total: number of units; None if unknown.
       every: seconds between two lines.
     """
 
@@ -49,7 +48,7 @@ class Progress:
         self._first: _Reached | None = None
         self._last: _Reached | None = None
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._tell, name="progress", daemon=True)
+        self._thread = threading.Thread(target=self._log, name="progress", daemon=True)
 
     def __enter__(self) -> Self:
         _open.append(self)
@@ -62,12 +61,12 @@ class Progress:
         self._thread.join()
 
     def reach(self, done: float, share: float | None = None, **values: Any) -> None:
-        """Says how much is done; costs next to nothing.
+        """Records progress; nearly free.
 
         Args:
-          done: of the units.
-          share: the part of all work that they are, where `total` is not given; None: not known.
-          **values: what else a line is to have.
+          done: number of units done.
+          share: the fraction of all work, if `total` is not given; None is unknown.
+          **values: further values of the log line.
         """
         if share is None and self._total:
             share = done / self._total
@@ -75,25 +74,25 @@ class Progress:
         self._first = self._first or self._last
 
     def line(self) -> str:
-        """Returns the text of a log line for now."""
-        told: dict[str, Any] = {"job": self._job}
+        """Returns the current log line."""
+        values: dict[str, Any] = {"job": self._job}
         first, last = self._first, self._last
         if first is None or last is None:
-            told["seconds"] = round(time.monotonic() - self._start)
+            values["seconds"] = round(time.monotonic() - self._start)
         else:
-            told[self._unit] = last.done
+            values[self._unit] = last.done
             if self._total is not None:
-                told[f"of_{self._unit}"] = self._total
+                values[f"of_{self._unit}"] = self._total
             seconds = last.time - first.time
             if seconds > 0:
-                told[f"{self._unit}_per_s"] = (last.done - first.done) / seconds
-            told |= last.values
+                values[f"{self._unit}_per_s"] = (last.done - first.done) / seconds
+            values |= last.values
             if seconds > 0 and last.share is not None and last.share > (first.share or 0.0):
                 left = (1.0 - last.share) * seconds / (last.share - (first.share or 0.0))
-                told["seconds_left"] = max(round(left - (time.monotonic() - last.time)), 0)
-        return " ".join(f"{name}={_text(value)}" for name, value in told.items())
+                values["seconds_left"] = max(round(left - (time.monotonic() - last.time)), 0)
+        return " ".join(f"{name}={_text(value)}" for name, value in values.items())
 
-    def _tell(self) -> None:
+    def _log(self) -> None:
         while not self._end.wait(self._every):
             if _open and _open[-1] is self:
                 logging.info("%s", self.line())

@@ -1,4 +1,4 @@
-"""Makes the log of long work visible in programs that have not set absl's verbosity."""
+"""Visibility of the package's log lines in programs that have not set absl's verbosity."""
 
 import contextlib
 import logging as python_logging
@@ -12,12 +12,12 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 @contextlib.contextmanager
 def shown() -> Iterator[None]:
-    """Shows this package's log lines of level INFO, unless the program has decided about logging.
+    """Shows this package's log lines of level INFO, unless the program has configured logging.
 
-    absl hides them until a program sets its verbosity, or `app.run` does. A program that has is
-    left alone, as is one whose own logging lets them through: `logging.set_verbosity` of absl with
-    `logging.WARNING` keeps long work quiet. Lines go to the handlers of the program, else to
-    stderr, as absl has it. Also a decorator.
+    absl hides them until a program, or `app.run`, sets its verbosity. A program that has done so is
+    unaffected, for example with `logging.set_verbosity(logging.WARNING)`, as is one whose own
+    logging shows them. Lines go to the program's handlers, else to stderr, as absl does. Also a
+    decorator.
     """
     logger = logging.get_absl_logger()
     if logger.level != python_logging.NOTSET or logger.isEnabledFor(python_logging.INFO):

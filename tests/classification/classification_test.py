@@ -67,7 +67,7 @@ class ClockTest(absltest.TestCase):
         run = training._Run(classifier, classifier.encode(texts), None, "")
         durations = iter([3.65, 0.005, 0.005])
         with absltest.mock.patch.object(training.time, "monotonic") as clock:
-            run._told = clock.return_value = 100.0
+            run._logged_at = clock.return_value = 100.0
 
             def step(*inputs):
                 clock.return_value += next(durations)
@@ -122,11 +122,11 @@ class BatchesTest(parameterized.TestCase):
         stream = batches.shuffled(ids, labels, 8, (64, 128), seed=3)
         epochs = [list(itertools.islice(stream, per_epoch)) for _ in range(2)]
         for epoch in (*epochs, list(batches.in_order(ids, labels, 8, (64, 128)))):
-            seen = np.concatenate([b.places for b in epoch])
+            seen = np.concatenate([b.indices for b in epoch])
             np.testing.assert_array_equal(np.sort(seen[seen >= 0]), np.arange(101))
             for batch in epoch:
                 self.assertIn(batch.ids.shape, ((8, 64), (8, 128)))
-                for row, place in enumerate(batch.places):
+                for row, place in enumerate(batch.indices):
                     if place < 0:
                         self.assertEqual((batch.labels[row], batch.lengths[row]), (-1, 1))
                         continue
@@ -134,10 +134,10 @@ class BatchesTest(parameterized.TestCase):
                     real = batch.ids[row, : batch.lengths[row]]
                     np.testing.assert_array_equal(real, ids[place])
                     self.assertEqual(batch.ids[row, batch.lengths[row] :].sum(), 0)
-        first, second = (np.concatenate([b.places for b in epoch]) for epoch in epochs)
+        first, second = (np.concatenate([b.indices for b in epoch]) for epoch in epochs)
         self.assertGreater((first != second).mean(), 0.5)
         again = next(batches.shuffled(ids, labels, 8, (64, 128), seed=3))
-        np.testing.assert_array_equal(again.places, epochs[0][0].places)
+        np.testing.assert_array_equal(again.indices, epochs[0][0].indices)
 
     def test_a_vocabulary_is_that_of_the_texts(self):
         texts = [Text("1", "b a b", "x"), Text("2", "c b", "y")]
@@ -171,7 +171,7 @@ class CutTest(absltest.TestCase):
             classifier.warn_of_cut(0, 4, "test")
         self.assertLen(logs.output, 1)
         told = (
-            "2 of 4 training texts are longer than max_tokens: of these the first 4 tokens are read"
+            "2 of 4 training texts are longer than max_tokens: only their first 4 tokens are read"
         )
         self.assertIn(told, logs.output[0])
 

@@ -86,10 +86,10 @@ class RulesTest(parameterized.TestCase):
         ("longformer(window=2, max_global_tokens=-1)", "max_global_tokens must be at least 0"),
         (
             "longformer(window=2, max_global_tokens=1)",
-            "max_global_tokens must be 0 in a model that predicts: .* got 1; an Encoder may",
+            "max_global_tokens must be 0 in a causal model, .* got 1; an Encoder supports",
         ),
         ("longformer(window=2, dilations=(1, 1, 2))", "num_heads must be a multiple of the 3"),
-        ("bigbird", "'bigbird': it is not for a model that predicts: .* a memory does not know"),
+        ("bigbird", "'bigbird': bigbird is not causal: .* choose local or longformer"),
         ("bigbird(block=0)", "block must be at least 1, got 0"),
         ("bigbird(random=-1)", "random must be at least 0, got -1"),
         ("topk(k=2000000000)", "k must be at most 1073741824, got 2000000000"),
@@ -146,8 +146,8 @@ class RulesTest(parameterized.TestCase):
 class NotesTest(parameterized.TestCase):
     @parameterized.parameters(
         (("local(window=4)", "dense"), []),
-        (("local(window=5)", "local(window=5)"), [r"local\(window=5\): .* reaches 5 .* holds 4"]),
-        (("local(window=2, dilations=(1, 3))",), ["its window reaches 6 tokens back"]),
+        (("local(window=5)", "local(window=5)"), [r"local\(window=5\): .* 5 tokens .* of 4,"]),
+        (("local(window=2, dilations=(1, 3))",), ["window of 6 tokens is longer"]),
     )
     def test_windows_beyond_the_memory_are_told(self, attention, expected):
         found = helpers.tiny_config(attention=attention).warnings()  # mem_len 4

@@ -81,7 +81,7 @@ class ModelDirTest(parameterized.TestCase):
             self.check_loads(earlier, 4)
         state = "missing" if how == "index removed" else "damaged"
         self.assertRegex(logs.output[0], f"checkpoint .*ckpt-8 is {state}: .")
-        self.assertRegex(logs.output[-1], "falling back to the checkpoint before it, .*ckpt-4")
+        self.assertRegex(logs.output[-1], "falling back to the previous checkpoint .*ckpt-4")
 
     def test_damage_of_all_is_an_error_that_names_them(self):
         model_dir.describe(self.path, CONFIG, ByteTokenizer())

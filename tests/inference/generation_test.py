@@ -170,7 +170,7 @@ class SamplesTest(parameterized.TestCase):
         ({"length": 0}, "length must be at least 1, got 0"),
         ({"length": 2**31}, "length must be at most 1073741824, got 2147483648"),
         ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
-        ({"prompts": []}, "prompts must be at least 1, got 0"),
+        ({"prompts": []}, "prompts must hold at least one prompt, got none"),
         ({"seed": -1}, r"seed must lie in 0\.\.2147483647, got -1"),
     )
     def test_refusals(self, options, message):

@@ -35,7 +35,7 @@ class TotalsTest(absltest.TestCase):
         self.assertAlmostEqual(totals.nats, expected, delta=atol)
 
     def test_nothing_scored(self):
-        with self.assertRaisesRegex(ValueError, "scored targets must be at least 1, got 0"):
+        with self.assertRaisesRegex(ValueError, "at least one target must be scored, got none"):
             _ = Totals().nats_per_token
 
 

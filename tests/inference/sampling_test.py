@@ -113,22 +113,22 @@ class ChooseTest(parameterized.TestCase):
 
 class ChancesTest(absltest.TestCase):
     def test_a_row_depends_on_its_own_seed_alone(self):
-        many = np.array(sampling.chances(np.array([[5, 0], [5, 1], [6, 0]], "int32"), 2, 8))
-        one = np.array(sampling.chances(np.array([[5, 1]], "int32"), 2, 8))
+        many = np.array(sampling.uniforms(np.array([[5, 0], [5, 1], [6, 0]], "int32"), 2, 8))
+        one = np.array(sampling.uniforms(np.array([[5, 1]], "int32"), 2, 8))
         np.testing.assert_array_equal(many[1], one[0])
         self.assertLen({row.tobytes() for row in many}, 3)
 
     def test_blocks_differ(self):
         seeds = np.array([[5, 0]], "int32")
-        first, second = (np.array(sampling.chances(seeds, block, 8)) for block in (0, 1))
+        first, second = (np.array(sampling.uniforms(seeds, block, 8)) for block in (0, 1))
         self.assertGreater(np.abs(first - second).min(), 0.0)
 
     def test_compiled_is_bit_for_bit_the_same(self):
-        draw_laws.check_compiled(lambda seed: sampling.chances(seed[np.newaxis], 2, 5))
+        draw_laws.check_compiled(lambda seed: sampling.uniforms(seed[np.newaxis], 2, 5))
 
     def test_chances_are_even_and_independent(self):
         seeds = np.stack([np.full(500, 7), np.arange(500)], axis=1).astype("int32")
-        drawn = np.array(sampling.chances(seeds, 0, 32))
+        drawn = np.array(sampling.uniforms(seeds, 0, 32))
         self.assertTrue(np.all((drawn >= 0) & (drawn < 1)))
         cells = np.histogram(drawn, bins=20, range=(0, 1))[0]
         expected = drawn.size / 20

@@ -1,1 +1,1 @@
-"""Classifiers of long texts: their config, training, evaluation and the folder that keeps them."""
+"""Classifiers of long texts: config, training, evaluation and their model_dir."""

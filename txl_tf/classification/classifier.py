@@ -1,4 +1,4 @@
-"""A classifier of texts: its model, tokenizer and config, and the folder that keeps them.
+"""Classifier of texts: model, tokenizer and config, and its model_dir.
 
 config.json                    the ClassifierConfig, labels included
 tokenizer.json, vocab.txt      the tokenizer
@@ -28,16 +28,16 @@ from txl_tf.ops import machine
 
 _CONFIG = "config.json"
 _OUR_FILES = {_CONFIG, model_dirs.CHECKPOINTS, *tokenizers.FILES}
-_TOGETHER = 16  # batches of predictions whose texts are put together by length
+_WINDOW = 16  # batches of predictions whose texts are sorted by length together
 
 
 class Encoded(NamedTuple):
-    """Texts as the model reads them.
+    """Tokenized texts.
 
     Attributes:
-      ids: of each text, [n] int32.
+      ids: token ids of each text, [n] int32.
       labels: [N] int32, -1 for none.
-      cut: how many of the texts are longer than `max_tokens`.
+      cut: number of texts longer than `max_tokens`.
     """
 
     ids: list[np.ndarray]
@@ -46,7 +46,7 @@ class Encoded(NamedTuple):
 
 
 class Classifier:
-    """Gives texts labels.
+    """Classifier of texts.
 
     Args:
       config: with the labels, and the vocabulary size of the tokenizer.
@@ -55,7 +55,7 @@ class Classifier:
     Attributes:
       config, tokenizer: as given.
       model: a SequenceClassifier, whose weights are random until trained or restored.
-      step: optimizer steps behind the weights.
+      step: number of optimizer steps of the weights.
     """
 
     def __init__(self, config: ClassifierConfig, tokenizer: tokenizers.Tokenizer):
@@ -79,10 +79,10 @@ class Classifier:
         return tf.nn.log_softmax(scores)
 
     def check_memory(self, longest: int) -> None:
-        """Refuses training on texts of at most so many tokens that cannot fit in the machine.
+        """Raises if training on texts of at most `longest` tokens needs too much memory.
 
         Raises:
-          ValueError: names the bytes, and the settings that they follow from.
+          ValueError: names the bytes and the settings that determine them.
         """
         config = self.config
         num_tokens = config.segment_len or next(n for n in self.sizes if n >= longest)
@@ -97,72 +97,72 @@ class Classifier:
         machine.check_memory(needed.parts, numbers | memory_estimate.sizes_of(config.model))
 
     def global_tokens(self, ids):
-        """Which tokens see all, as the config says. [B, T] -> [B, T] bool, or None."""
+        """Returns the mask of global tokens by the config. [B, T] -> [B, T] bool, or None."""
         if self.config.text.global_tokens == "none":
             return None
         return (tf.zeros_like(ids) + tf.range(ids.shape[1])) == 0
 
     def encode(self, texts: Sequence[Text]) -> Encoded:
-        """Texts as ids."""
-        number = {label: i for i, label in enumerate(self.config.labels)}
-        labels = [-1 if t.label is None else number[t.label] for t in texts]
+        """Tokenizes texts."""
+        label_ids = {label: i for i, label in enumerate(self.config.labels)}
+        labels = [-1 if t.label is None else label_ids[t.label] for t in texts]
         limit, ids, cut = self.config.text.max_tokens, [], 0
-        for found in texts:
-            whole = self.tokenizer.encode(found.content)
-            cut += len(whole) > limit
-            ids.append(batches.kept(whole, self.config.text))
+        for sample in texts:
+            all_ids = self.tokenizer.encode(sample.content)
+            cut += len(all_ids) > limit
+            ids.append(batches.kept(all_ids, self.config.text))
         return Encoded(ids, np.array(labels, np.int32), cut)
 
     def warn_of_cut(self, cut: int, texts: int, name: str) -> None:
-        """Logs how many texts are not read to their end, or from their beginning."""
+        """Logs the number of truncated texts, if any."""
         if cut:
             config = self.config.text
             logging.warning(
-                "%d of %d %s texts are longer than max_tokens: of these the %s %d tokens are read",
+                "%d of %d %s texts are longer than max_tokens: only their %s %d tokens are read",
                 *(cut, texts, name, config.keep, config.max_tokens),
             )
 
     def log_probs(self, encoded: Encoded) -> np.ndarray:
-        """Of all labels for each text. -> [N, number of labels] float32."""
-        found = np.zeros([len(encoded.ids), len(self.config.labels)], np.float32)
+        """Returns log-probabilities of all labels for each text, [N, number of labels] float32."""
+        result = np.zeros([len(encoded.ids), len(self.config.labels)], np.float32)
         size = self.config.train.batch_size
         for batch in batches.in_order(encoded.ids, encoded.labels, size, self.sizes):
-            real = batch.places >= 0
+            real = batch.indices >= 0
             log_probs = self._log_probs(tf.constant(batch.ids), tf.constant(batch.lengths))
-            found[batch.places[real]] = log_probs.numpy()[real]
-        return found
+            result[batch.indices[real]] = log_probs.numpy()[real]
+        return result
 
     def evaluate(self, encoded: Encoded) -> Scores:
-        """How good the labels are that texts are given."""
+        """Returns the metrics of the predicted labels."""
         return Scores.of(self.log_probs(encoded), encoded.labels)
 
     def predict(self, texts: Iterable[Text | str]) -> Iterator[tuple[Text, dict[str, float]]]:
-        """The probability of each label, text by text, in the order of texts.
+        """Yields each text with the probability of each label, in order.
 
-        A text may be a plain string; its name is then its number, counted from 0.
+        A text may be a plain string; its name is then its index from 0.
         """
-        window = _TOGETHER * self.config.train.batch_size
+        window = _WINDOW * self.config.train.batch_size
         named = (Text(str(i), t) if isinstance(t, str) else t for i, t in enumerate(texts))
         count = cut = 0
-        while some := list(itertools.islice(named, window)):
-            encoded = self.encode(some)
-            count, cut = count + len(some), cut + encoded.cut
+        while texts_of_window := list(itertools.islice(named, window)):
+            encoded = self.encode(texts_of_window)
+            count, cut = count + len(texts_of_window), cut + encoded.cut
             probabilities = np.exp(self.log_probs(encoded))
-            for found, row in zip(some, probabilities.tolist(), strict=True):
-                yield found, dict(zip(self.config.labels, row, strict=True))
+            for text, row in zip(texts_of_window, probabilities.tolist(), strict=True):
+                yield text, dict(zip(self.config.labels, row, strict=True))
         self.warn_of_cut(cut, count, "given")
 
     def save(self, path: str) -> None:
-        """Writes the folder, whole or not at all, in place of a classifier that is there.
+        """Writes the folder atomically; replaces an existing classifier.
 
         Raises:
-          ValueError: something else is there, or another process writes there.
+          ValueError: the folder holds anything else, or another process writes to it.
         """
         with outputs.held("model_dir", path, _check_folder) as output:
             self.write(output)
 
     def write(self, output: outputs.Output) -> None:
-        """Writes the folder of an output that this process holds."""
+        """Writes the folder of an output locked by this process."""
         with output.filled() as folder:
             self.tokenizer.save(folder)
             model_dirs.save_weights(folder, self.model, self.step)
@@ -171,10 +171,10 @@ class Classifier:
 
     @classmethod
     def load(cls, path: str) -> "Classifier":
-        """Reads what `save` wrote.
+        """Loads a classifier written by `save`.
 
         Raises:
-          ValueError: it is not there or not in order; names the folder or the file.
+          ValueError: it is missing or damaged; names the folder or the file.
         """
         config_path = os.path.join(path, _CONFIG)
         if not files.exists(config_path):
@@ -182,21 +182,21 @@ class Classifier:
                 f"model_dir must hold a {_CONFIG} (train_classifier writes it), got {path}"
             )
         config = files.read_json(config_path, ClassifierConfig.from_json)
-        # What it was trained in is not what it has to be used in.
+        # Inference is in float32, whatever the precision of training.
         train = dataclasses.replace(config.train, precision="float32")
-        found = cls(dataclasses.replace(config, train=train), tokenizers.load(path))
-        found.step = model_dirs.restore_weights(path, found.model)
-        return found
+        classifier = cls(dataclasses.replace(config, train=train), tokenizers.load(path))
+        classifier.step = model_dirs.restore_weights(path, classifier.model)
+        return classifier
 
 
 def _check_folder(name: str, path: str) -> None:
-    """Refuses to replace anything but a classifier: a language model has the same files."""
+    """Raises if a folder holds anything but a classifier; a language model has the same files."""
     if not files.is_folder(path) or not files.names(path):
         outputs.check_new(name, path)
         return
-    for found in files.names(path):
-        if found not in _OUR_FILES:
-            raise ValueError(f"{name} must hold nothing but a classifier, got {path}/{found}")
+    for file in files.names(path):
+        if file not in _OUR_FILES:
+            raise ValueError(f"{name} must hold nothing but a classifier, got {path}/{file}")
     try:
         files.read_json(os.path.join(path, _CONFIG), ClassifierConfig.from_json)
     except ValueError as error:

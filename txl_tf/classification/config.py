@@ -1,4 +1,4 @@
-"""What the training of a classifier is made of, and the JSON that keeps it."""
+"""Config of a classifier and its training, and its JSON form."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from txl_tf.data import tokenizers
 KEEP = ("first", "last")
 GLOBAL_TOKENS = ("none", "first")
 TOKENIZERS = tuple(name for name, t in tokenizers.TOKENIZERS.items() if t.fits_classifiers)
-# Fields of TrainConfig that mean nothing here.
+# Fields of TrainConfig that classifiers do not use.
 _UNUSED = (
     "accumulate_steps",
     "rematerialize",
@@ -26,16 +26,16 @@ _UNUSED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextConfig:
-    """How a text becomes what the model reads, and the model's states one vector.
+    """Tokenization, truncation and pooling of texts.
 
     Attributes:
       tokenizer: one of `TOKENIZERS`; the vocabulary is that of the training texts.
-      max_symbols: most symbols of a vocabulary of characters or words; None is no limit.
-      max_tokens: of a longer text only so many tokens are read.
-      keep: which end of a longer text that is, "first" or "last".
+      max_symbols: maximum size of a vocabulary of characters or words; None is no limit.
+      max_tokens: longer texts are truncated to it.
+      keep: end of a truncated text that is read, "first" or "last".
       pooling: "mean" or "max" over the tokens, the state of the "first" or of the "last".
-      global_tokens: whether the "first" token sees all and is seen by all, or "none" does: for
-        kinds of attention that know such.
+      global_tokens: whether the "first" token is global, or "none", for attention with global
+        tokens.
     """
 
     tokenizer: str = "byte"
@@ -59,13 +59,13 @@ class TextConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig:
-    """A classifier and its training; written as `config.json` beside its weights.
+    """Config of a classifier and its training, written as `config.json` beside its weights.
 
     Attributes:
-      model: of the backbone.
-      text: how texts are read.
-      train: how the model is trained; `segment_len` is what a causal backbone reads at once.
-      labels: by number; those of the training texts.
+      model: config of the backbone.
+      text: tokenization and pooling.
+      train: training; `segment_len` is the number of tokens a causal backbone reads at once.
+      labels: those of the training texts, by index.
     """
 
     model: EncoderConfig | TransformerXLConfig
@@ -91,20 +91,20 @@ class ClassifierConfig:
 
     @property
     def segment_len(self) -> int | None:
-        """Tokens that the backbone reads at once; None is all of a text."""
+        """Number of tokens that the backbone reads at once; None is the whole text."""
         return self.train.segment_len if self.model.is_causal else None
 
     def to_json(self) -> str:
-        """Indented JSON with every field, and the kind of the backbone."""
+        """Returns indented JSON with every field, and the name of the backbone."""
         tree = {"backbone": backbones.name_of(self.model)} | dataclasses.asdict(self)
         return json.dumps(tree, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, content: str) -> "ClassifierConfig":
-        """Reads `to_json`'s text.
+        """Parses the text of `to_json`.
 
         Raises:
-          ValueError: the text is no JSON object of this form, or a value breaks a rule.
+          ValueError: the text is not a JSON object of this form, or a value breaks a rule.
         """
         tree = validation.parse_json(content, "config")
         name = "config of a classifier"
@@ -121,7 +121,7 @@ class ClassifierConfig:
 
 
 def start(backbone: str) -> ClassifierConfig:
-    """A small config to start from: minutes on a CPU. `backbone` is in `backbones.BACKBONES`."""
+    """Returns a small config that trains in minutes on a CPU, for a name in `BACKBONES`."""
     sizes = dict(vocab_size=256, num_layers=2, d_model=64, num_heads=4, head_dim=16, d_inner=256)
     lengths = dict(attention=("local(window=32)",), dropout=0.1)
     more = {"encoder": {}, "causal": dict(mem_len=32)}[backbone]

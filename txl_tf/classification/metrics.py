@@ -1,4 +1,4 @@
-"""How good predictions of labels are."""
+"""Metrics of classification."""
 
 import dataclasses
 from typing import Any
@@ -8,13 +8,13 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """Of some texts.
+    """Metrics over a set of texts.
 
     Attributes:
-      texts: how many.
-      accuracy: share of texts whose most probable label is right.
-      macro_f1: mean of the F1 of all labels that texts have or are given.
-      nats: mean of minus the logarithm of the right label's probability.
+      texts: number of texts.
+      accuracy: fraction of texts whose most probable label is correct.
+      macro_f1: mean F1 of all labels that are true or predicted for some text.
+      nats: mean cross-entropy.
     """
 
     texts: int
@@ -23,17 +23,17 @@ class Scores:
     nats: float
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Returns plain values for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def of(cls, log_probs: np.ndarray, labels: np.ndarray) -> "Scores":
-        """Shapes: log_probs [N, number of labels], labels [N] int32; N at least 1."""
-        given = log_probs.argmax(axis=1)
+        """Computes metrics. Shapes: log_probs [N, number of labels], labels [N] int32, N >= 1."""
+        predicted = log_probs.argmax(axis=1)
         f1 = []
-        for label in np.union1d(given, labels):
-            right = np.sum((given == label) & (labels == label))
-            f1.append(2 * right / (np.sum(given == label) + np.sum(labels == label)))
+        for label in np.union1d(predicted, labels):
+            correct = np.sum((predicted == label) & (labels == label))
+            f1.append(2 * correct / (np.sum(predicted == label) + np.sum(labels == label)))
         nats = -log_probs[np.arange(len(labels)), labels].mean(dtype=np.float64)
-        accuracy = np.mean(given == labels)
+        accuracy = np.mean(predicted == labels)
         return cls(len(labels), float(accuracy), float(np.mean(f1)), float(nats))

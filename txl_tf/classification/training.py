@@ -1,4 +1,4 @@
-"""Trains a classifier: steps, log, validation, the best kept."""
+"""Training loop of a classifier: step, log, validate, keep the best."""
 
 import math
 import time
@@ -29,24 +29,23 @@ def train(
     valid: Sequence[Text] | None,
     model_dir: str,
 ) -> Scores | None:
-    """Trains on one device, and leaves the best classifier in `model_dir`, and in `classifier`.
+    """Trains on one device; the best weights end in `model_dir` and in `classifier`.
 
-    The best has the highest accuracy on the validation texts, and of equal ones the lowest nats; it
-    is written when it is found. Without validation texts it is the last. The initial weights follow
-    from Keras' seed.
+    The best have the highest accuracy on the validation texts, then the lowest nats; they are
+    written at once. Without validation texts they are the last. The initial weights are drawn by
+    Keras' seed.
 
     Args:
       classifier: made for the labels of the texts.
       texts: for training, labelled.
       valid: for validation, or None.
-      model_dir: the folder to write; new, or an empty one.
+      model_dir: the folder to write; new or empty.
 
-    Returns the validation of the best, or None.
+    Returns the validation metrics of the best weights, or None.
 
     Raises:
-      ValueError: the loss of a validation is not finite, too many steps in a row were skipped as
-        theirs was not, the machine has too little memory, `model_dir` holds something, or another
-        process writes there.
+      ValueError: a validation loss is not finite, too many consecutive steps were skipped, the
+        machine has too little memory, `model_dir` is not empty, or another process writes to it.
     """
     with outputs.held("model_dir", model_dir) as output:
         return _train(classifier, texts, valid, output)
@@ -74,16 +73,16 @@ def _train(
         ",".join(map(str, classifier.sizes)),
     )
     if isinstance(classifier.config.model, TransformerXLConfig):
-        for note in classifier.config.model.warnings():
-            logging.info(note)
+        for message in classifier.config.model.warnings():
+            logging.info(message)
     run = _Run(classifier, encoded, held_out, output)
-    while classifier.step < config.train_steps and not run.is_enough:
+    while classifier.step < config.train_steps and not run.stops_early:
         run.advance()
     return run.finish()
 
 
 class _Run:
-    """The state of one training."""
+    """State of a training run."""
 
     def __init__(
         self,
@@ -106,42 +105,42 @@ class _Run:
         self._best: Scores | None = None
         self._best_weights: list[np.ndarray] = []
         self._best_step = 0
-        self._worse = 0  # validations since the best
+        self._evals_since_best = 0
         self._skips = SkippedSteps(config.train_steps, config.max_skipped_steps)
-        self._untold: list[Metrics] = []
+        self._pending: list[Metrics] = []  # since the last log line
         self._compiled: set[int] = set()  # lengths of batches
-        self._timed = 0  # steps of a compiled graph, and their tokens, since the last line
+        self._timed = 0  # steps since the last log line, without compilation, and their tokens
         self._tokens = 0
-        self._told = time.monotonic()
+        self._logged_at = time.monotonic()
 
     @property
-    def is_enough(self) -> bool:
-        """Whether validation has not become better for as long as the config allows."""
+    def stops_early(self) -> bool:
+        """Whether `stop_after_evals` validations have brought no improvement."""
         limit = self._config.stop_after_evals
-        return limit is not None and self._worse >= limit
+        return limit is not None and self._evals_since_best >= limit
 
     def advance(self) -> None:
-        """One step, and what is due after it."""
+        """Runs a step, and logs and validates if due."""
         classifier, config = self._classifier, self._config
         batch = next(self._batches)
-        begun = time.monotonic()
-        self._untold.append(self._step(*map(tf.constant, batch[:3])))
+        start = time.monotonic()
+        self._pending.append(self._step(*map(tf.constant, batch[:3])))
         if batch.ids.shape[1] in self._compiled:
             self._timed += 1
             self._tokens += int(batch.lengths[batch.labels >= 0].sum())
-        else:  # tells nothing of the steps to come
+        else:  # the time of compilation does not count
             self._compiled.add(batch.ids.shape[1])
-            self._told += time.monotonic() - begun
+            self._logged_at += time.monotonic() - start
         classifier.step += 1
         is_last = classifier.step == config.train_steps
         if is_last or classifier.step % config.log_every == 0:
-            self._tell()
+            self._log()
         is_due = config.eval_every is not None and classifier.step % config.eval_every == 0
         if self._valid is not None and (is_last or is_due):
             self._validate(self._valid)
 
     def finish(self) -> Scores | None:
-        """Goes back to the best; writes what validation has not written yet."""
+        """Restores the best weights; without validation, writes the last ones."""
         classifier = self._classifier
         if self._best is None:
             classifier.write(self._output)
@@ -152,7 +151,7 @@ class _Run:
         return self._best
 
     def _make_step(self, ids, lengths, labels):
-        """One step on a batch; see `update.apply` for those that change nothing."""
+        """Runs one training step; see `update.apply` for skipped ones."""
         model, config = self._classifier.model, self._config
         seed = tf.stack([config.seed, tf.cast(self._optimizer.iterations, tf.int32)])
         with tf.GradientTape() as tape:
@@ -171,8 +170,8 @@ class _Run:
         weights = model.trainable_variables
         gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        rate = tf.identity(self._optimizer.learning_rate)  # before `apply` counts the step
-        done = update.apply(
+        rate = tf.identity(self._optimizer.learning_rate)  # before `apply` increments the step
+        result = update.apply(
             self._optimizer,
             gradients,
             weights,
@@ -184,21 +183,21 @@ class _Run:
             nats,
             num_real,
             rate,
-            done.gradient_norm,
-            skipped=1.0 - tf.cast(done.good, tf.float32),
+            result.gradient_norm,
+            skipped=1.0 - tf.cast(result.good, tf.float32),
             auxiliary=auxiliary,
-            weight_bound=done.weight_bound,
+            weight_bound=result.weight_bound,
         )
 
-    def _tell(self) -> None:
+    def _log(self) -> None:
         step = self._classifier.step
         nats = []
-        for number, told in enumerate(self._untold, start=step + 1 - len(self._untold)):
-            metrics = Metrics(*map(float, told))  # waits for the step
+        for number, tensors in enumerate(self._pending, start=step + 1 - len(self._pending)):
+            metrics = Metrics(*map(float, tensors))  # waits for the device
             self._skips.note(number, metrics)
             nats += [] if metrics.skipped else [metrics.loss]
         now = time.monotonic()
-        seconds = now - self._told
+        seconds = now - self._logged_at
         rates = ""
         if self._timed:
             left = seconds / self._timed * (self._config.train_steps - step)
@@ -206,7 +205,7 @@ class _Run:
         if self._skips.skipped:
             rates += f" skipped_steps={self._skips.skipped}"
         logging.info("step=%d loss=%.4f%s", step, np.mean(nats) if nats else math.nan, rates)
-        self._untold, self._timed, self._tokens, self._told = [], 0, 0, now
+        self._pending, self._timed, self._tokens, self._logged_at = [], 0, 0, now
 
     def _validate(self, valid: Encoded) -> None:
         start = time.monotonic()
@@ -227,8 +226,8 @@ class _Run:
                 classifier.write(self._output)
             else:
                 model_dirs.save_weights(self._output.path, classifier.model, classifier.step)
-            self._best, self._best_step, self._worse = scores, classifier.step, 0
+            self._best, self._best_step, self._evals_since_best = scores, classifier.step, 0
             self._best_weights = [weight.numpy() for weight in classifier.model.weights]
         else:
-            self._worse += 1
-        self._told += time.monotonic() - start  # a rate is of training alone
+            self._evals_since_best += 1
+        self._logged_at += time.monotonic() - start  # excluded from tokens_per_s

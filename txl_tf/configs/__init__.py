@@ -1,1 +1,1 @@
-"""Configurations and what is valid in them: no TensorFlow."""
+"""Configurations and their validation. No TensorFlow."""

@@ -1,4 +1,4 @@
-"""The configs of backbones that task heads stand on, and which poolings each allows."""
+"""Configs of backbones for task heads, and the poolings that each allows."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ def name_of(config: object) -> str:
     """Returns the name in `BACKBONES` of a config's class.
 
     Raises:
-      ValueError: it is the config of no backbone.
+      ValueError: the config is not that of a backbone.
     """
     for name, kind in BACKBONES.items():
         if isinstance(config, kind):
@@ -22,7 +22,7 @@ def name_of(config: object) -> str:
 
 
 def check_pooling(pooling: str, is_causal: bool) -> None:
-    """Refuses an unknown pooling, and one that makes no sense for a causal backbone.
+    """Raises if a pooling is unknown, or unsuitable for a causal backbone.
 
     Raises:
       ValueError: names the pooling and the choices.

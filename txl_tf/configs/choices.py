@@ -1,6 +1,6 @@
-"""Names that programs offer in their flags, which load no TensorFlow to list them.
+"""Choices of the programs' flags, without TensorFlow.
 
-Each tuple lists, in order, the names of a table that says what they do:
+Each tuple lists the names of a table, in its order:
 
     STRATEGIES      txl_tf.training.distribution.STRATEGIES
     STATES          txl_tf.inference.decode_state.STATES

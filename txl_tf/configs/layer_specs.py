@@ -1,7 +1,7 @@
-"""Specs of attention and feed-forward layers: each kind's options, their defaults and rules.
+"""Specs of attention and feed-forward layers: options of each kind, with defaults and rules.
 
-A config names them by text, "local(window=128)", which `parse` turns into the object that the layer
-of that name in `txl_tf.attention.ATTENTION` or `txl_tf.feed_forward.FEED_FORWARD` is made from.
+A config names them as text, "local(window=128)", which `parse` turns into the spec of the layer of
+that name in `txl_tf.attention.ATTENTION` or `txl_tf.feed_forward.FEED_FORWARD`.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from txl_tf.configs.validation import (
     shown,
 )
 
-_LARGEST_FACTOR = 1e6  # of capacities and losses: far beyond sense, and far from float32's end
+_LARGEST_FACTOR = 1e6  # of capacities and losses: beyond any use, within the range of float32
 
 
 class Architecture(Protocol):
@@ -30,7 +30,7 @@ class Architecture(Protocol):
 
     @property
     def is_causal(self) -> bool:
-        """Whether a token sees none after it."""
+        """Whether tokens attend only to earlier ones."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class LayerSpec:
     """Base class of specs: a frozen dataclass whose fields are the options of one kind of layer.
 
     Attributes:
-      name: of the kind, in texts.
+      name: name of the kind.
 
     Raises:
       ValueError: an option breaks a rule; the message names it and the value.
@@ -51,17 +51,17 @@ class LayerSpec:
         self._check()
 
     def _check(self) -> None:
-        """Rules of the options alone."""
+        """Raises if an option breaks a rule."""
 
     def check_in(self, model: Architecture) -> None:
-        """Rules of the options and the rest of a config.
+        """Raises if the options do not fit the rest of a config.
 
         Raises:
-          ValueError: one is broken; says why.
+          ValueError: gives the reason.
         """
 
     def __str__(self) -> str:
-        """Returns the text that `parse` makes an equal spec of."""
+        """Returns the text form; `parse` is its inverse."""
         options = [
             f"{field.name}={getattr(self, field.name)!r}"
             for field in dataclasses.fields(self)
@@ -76,7 +76,7 @@ class LayerSpec:
 
     @property
     def has_global_tokens(self) -> bool:
-        """Whether tokens may be marked that see all."""
+        """Whether layers support global tokens."""
         return False
 
     @property
@@ -97,7 +97,7 @@ class TopK(LayerSpec):
     """Explicit Sparse attention; see `txl_tf.attention.top_k`.
 
     Attributes:
-      k: number of keys that count, at least 1; all where fewer are visible.
+      k: number of keys that each query keeps, at least 1.
     """
 
     name = "topk"
@@ -115,7 +115,7 @@ class _Window(LayerSpec):
     Attributes:
       window: number of attended keys on one side, w, at a head's dilation.
       dilations: dilations of equally large groups of heads.
-      block: number of queries that share a stretch of keys; None is 64, or less for a small window.
+      block: number of queries that share a slice of keys; None is 64, or less for a small window.
     """
 
     window: int
@@ -154,8 +154,8 @@ class Local(_Window):
     """Local attention; see `txl_tf.attention.local`.
 
     Attributes, besides the window's:
-      k: number of a window's keys that count, those with the highest scores, ties included; None
-        is all.
+      k: number of keys of a window that each query keeps, those with the highest scores, ties
+        included; None is all.
     """
 
     name = "local"
@@ -172,7 +172,7 @@ class Longformer(_Window):
     """Local attention with global tokens; see `txl_tf.attention.longformer`.
 
     Attributes, besides the window's:
-      max_global_tokens: most global tokens of a row, G; more are ordinary ones.
+      max_global_tokens: maximum number of global tokens of a row, G; further ones are ordinary.
     """
 
     name = "longformer"
@@ -191,8 +191,8 @@ class Longformer(_Window):
         super().check_in(model)
         if model.is_causal and self.max_global_tokens:
             raise ValueError(
-                "max_global_tokens must be 0 in a model that predicts: a global token sees what "
-                f"comes after it, got {self.max_global_tokens}; an Encoder may have some"
+                "max_global_tokens must be 0 in a causal model, as a global token sees later "
+                f"tokens, got {self.max_global_tokens}; an Encoder supports them"
             )
 
 
@@ -203,8 +203,8 @@ class BigBird(LayerSpec):
     Attributes:
       block: tokens of a block, b.
       random: number of random blocks, r.
-      seed: of the random choice.
-      table: indices of the chosen blocks, by head, for each block but the first and the last,
+      seed: of the random blocks.
+      table: indices of the random blocks, by head, for each block but the first and the last,
         [H][n - 2][r]; texts then have n blocks.
     """
 
@@ -241,14 +241,14 @@ class BigBird(LayerSpec):
 
     @property
     def reach(self) -> int:
-        return (self.random + 5) * self.block - 1  # of a short text, which is seen whole
+        return (self.random + 5) * self.block - 1  # of a short text, which is attended densely
 
     def check_in(self, model: Architecture) -> None:
         if model.is_causal:
             raise ValueError(
-                "it is not for a model that predicts: its first and last blocks see all that comes "
-                "after them, and which blocks a token sees follows from its place in the whole "
-                "text, which a memory does not know; choose local or longformer, or an Encoder"
+                "bigbird is not causal: the first and last blocks see later tokens, and the random "
+                "blocks depend on positions in the whole text; choose local or longformer, or an "
+                "Encoder"
             )
         if self.table is not None and len(self.table) != model.num_heads:
             raise ValueError(
@@ -274,20 +274,21 @@ class DenseNet(LayerSpec):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Switch(LayerSpec):
-    """One of several nets for each token; see `txl_tf.feed_forward.switch`.
+    """Mixture of experts with top-1 routing; see `txl_tf.feed_forward.switch`.
 
     Attributes:
       experts: number of nets, E.
       capacity_factor: in training.
-      eval_capacity_factor: outside of training; None drops nothing.
-      group: whose tokens share an expert's capacity: "row", each row's, or "batch", all rows'.
-      jitter: the router's input in training is multiplied by 1 - jitter to 1 + jitter.
+      eval_capacity_factor: outside of training; None drops no token.
+      group: tokens that share an expert's capacity: those of a "row", or of the whole "batch".
+      jitter: range of the uniform noise, 1 - jitter to 1 + jitter, that multiplies the router's
+        input in training.
       balance_loss: factor of E sum f_i P_i in the auxiliary loss, f_i the share of tokens routed to
-        expert i, P_i its mean probability; the sum is 1 where all are equal.
+        expert i, P_i its mean probability; the term is 1 if all are equal.
       z_loss: factor of the mean squared logsumexp of the router.
       expert_dropout: rate inside the nets; None is that of the layer.
-      dispatch: how tokens get to experts with a capacity: "gather", by index, or "einsum", by
-        products with ones and zeros, which suit a TPU; the results are the same.
+      dispatch: method of moving tokens to experts with a capacity: "gather", by index, or "einsum",
+        by one-hot matmuls, which suit a TPU; the results are the same.
     """
 
     name = "switch"
@@ -328,7 +329,7 @@ def parse(table: Mapping[str, type[LayerSpec]], text: str) -> LayerSpec:
     """Returns the spec that `text` names in `table`, with its options.
 
     Raises:
-      ValueError: the text is no spec, its name is not in the table, or an option is unknown,
+      ValueError: the text is not a spec, its name is not in the table, or an option is unknown,
         missing, or breaks a rule.
     """
     name, options = spec_parser.parse(text)
@@ -353,13 +354,13 @@ def parse_all(
     """Returns the specs of a model's `field`, checked against its other fields.
 
     Raises:
-      ValueError: a text is no valid spec for that model; names it and the reason.
+      ValueError: a text is not a valid spec for that model; names it and the reason.
     """
-    found = {}
+    specs = {}
     for text in dict.fromkeys(texts):
         try:
-            found[text] = parse(table, text)
-            found[text].check_in(model)
+            specs[text] = parse(table, text)
+            specs[text].check_in(model)
         except ValueError as error:
             raise ValueError(f"{field} {shown(text)}: {error}") from error
-    return tuple(found[text] for text in texts)
+    return tuple(specs[text] for text in texts)

@@ -1,4 +1,4 @@
-"""The architectures of models: frozen dataclasses, checked on construction."""
+"""Architectures of models: frozen dataclasses, checked on construction."""
 
 import dataclasses
 import functools
@@ -12,10 +12,10 @@ from txl_tf.configs.validation import LONGEST, check, check_between, check_choic
 _WITH_SINUSOIDS = ("xl", "absolute")
 _WITH_TABLES = ("shaw", "absolute_per_layer")
 _WITHOUT_MEMORY = ("absolute", "absolute_per_layer")
-_MOST_STD = 1e3  # of initial weights: nothing is learnt from there, but nothing overflows either
+_LARGEST_STD = 1e3  # of initial weights: beyond any use, but without overflow
 
 if TYPE_CHECKING:
-    Derived = int  # which it is from construction on
+    Derived = int  # after construction
 else:
     Derived = int | None
 _DERIVED: Any = None
@@ -28,19 +28,19 @@ class StackConfig:
     Attributes:
       vocab_size: number of token ids, V.
       num_layers: number of layers, L.
-      d_model: width of the residual stream, D. Even where there are sinusoids: half are cosines.
+      d_model: width of the residual stream, D. Even with sinusoids: half are cosines.
       num_heads: attention heads, H.
       head_dim: width of a head, K; None becomes d_model // num_heads, 1 at least. H * K need not
         equal D.
       d_inner: width of the feed-forward net's hidden layer, F; None becomes 4 * d_model.
       untie_biases: whether each layer has its own u and v, not one pair for all.
-      pre_norm: whether LayerNorm stands before attention and feed-forward, not after the sums.
+      pre_norm: whether LayerNorm precedes attention and feed-forward; else it follows the sums.
       dropout: rate at the paper's sites (embeddings, positions, sub-layer outputs, final).
       attention_dropout: rate on attention weights.
       init_std: standard deviation of the normal initializer of weights.
-      clamp_len: distances above this count as this; None is off. Positions of an encoder with
-        "absolute" are clamped in the same way.
-      position: how positions enter; one of `POSITIONS`.
+      clamp_len: distances are clamped to it; None is off. Positions of an encoder with "absolute"
+        are clamped in the same way.
+      position: kind of positions; one of `POSITIONS`.
       attention: attention spec of each layer, for example ("local(window=128)", "dense"), repeated.
       feed_forward: feed-forward spec of each layer, repeated.
       layer_norm_epsilon: added to variances: 1e-12 in the TensorFlow original, 1e-5 in PyTorch and
@@ -67,9 +67,9 @@ class StackConfig:
     layer_norm_epsilon: float = 1e-5
 
     def check_stack(self) -> None:
-        """Refuses fields of the wrong type, and sizes and rates that no stack can have.
+        """Raises if a field has the wrong type, or a size or rate is out of range.
 
-        Widths that are None become numbers here, so that a config says what a model has.
+        Replaces widths that are None by their defaults, so that a config holds the actual sizes.
         """
         validation.check_types(self)
         check_between(self, 1, LONGEST, "vocab_size", "num_layers", "d_model", "num_heads")
@@ -78,47 +78,47 @@ class StackConfig:
             object.__setattr__(self, "head_dim", max(self.d_model // self.num_heads, 1))
         if self.d_inner is None:
             object.__setattr__(self, "d_inner", 4 * self.d_model)
-        check_between(self, 0, _MOST_STD, "init_std")
+        check_between(self, 0, _LARGEST_STD, "init_std")
         check_between(self, 1e-30, 1, "layer_norm_epsilon")
         check_rate(self, "dropout", "attention_dropout")
 
     def check_even(self) -> None:
-        """Refuses a width that sinusoids do not fill."""
+        """Raises if d_model is odd, as sinusoids need pairs of a sine and a cosine."""
         if self.d_model % 2:
             raise ValueError(f"d_model must be even (half sines, half cosines), got {self.d_model}")
 
     def check_specs(self) -> None:
-        """Refuses specs of layers that are missing or break their kinds' rules."""
+        """Raises if layer specs are missing or break the rules of their kinds."""
         for field in ("attention", "feed_forward"):
             check(len(getattr(self, field)) > 0, field, "not be empty", ())
-        _ = self.attention_specs, self.feed_forward_specs  # reads them
+        _ = self.attention_specs, self.feed_forward_specs  # parses them
 
     @functools.cached_property
     def attention_specs(self) -> tuple[LayerSpec, ...]:
-        """`attention`, parsed: as long, repeated over the layers."""
+        """Parsed `attention`, of the same length."""
         return layer_specs.parse_all(layer_specs.ATTENTION, "attention", self.attention, self)
 
     @functools.cached_property
     def feed_forward_specs(self) -> tuple[LayerSpec, ...]:
-        """`feed_forward`, parsed: as long, repeated over the layers."""
+        """Parsed `feed_forward`, of the same length."""
         table = layer_specs.FEED_FORWARD
         return layer_specs.parse_all(table, "feed_forward", self.feed_forward, self)
 
     @property
     def has_global_tokens(self) -> bool:
-        """Whether a layer attends to tokens that all see and that see all."""
+        """Whether a layer supports global tokens."""
         return any(spec.has_global_tokens for spec in self.attention_specs[: self.num_layers])
 
     def check_global_tokens(self) -> None:
-        """Refuses global tokens.
+        """Raises if no layer supports global tokens.
 
         Raises:
-          ValueError: no layer attends to any.
+          ValueError: names the attention specs, and one that supports global tokens.
         """
         if not self.has_global_tokens:
             raise ValueError(
-                f"global_tokens must be none for attention {', '.join(self.attention)}, which has "
-                "none; longformer(window=..., max_global_tokens=...) has some"
+                f"global_tokens must be none for attention {', '.join(self.attention)}, which does "
+                "not support them; longformer(window=..., max_global_tokens=...) does"
             )
 
     def layer(self, index: int) -> "LayerConfig":
@@ -134,7 +134,7 @@ class StackConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerConfig:
-    """One layer of a stack: fields of its `StackConfig`, and the layer's own specs."""
+    """Config of one layer: fields of its `StackConfig`, and the layer's own specs."""
 
     d_model: int
     num_heads: int
@@ -152,7 +152,7 @@ class LayerConfig:
     layer_norm_epsilon: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields, specs as text: for Keras' `get_config`."""
+        """Returns the fields with specs as text, for Keras' `get_config`."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return fields | {
             "attention": str(self.attention),
@@ -161,7 +161,7 @@ class LayerConfig:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "LayerConfig":
-        """Returns the config that `to_dict` made the fields of."""
+        """Returns the config from `to_dict`'s fields."""
         attention = layer_specs.parse(layer_specs.ATTENTION, fields["attention"])
         feed_forward = layer_specs.parse(layer_specs.FEED_FORWARD, fields["feed_forward"])
         return cls(**{**fields, "attention": attention, "feed_forward": feed_forward})
@@ -169,29 +169,30 @@ class LayerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerXLConfig(StackConfig):
-    """One architecture (arXiv 1901.02860), with the options of the published implementations.
+    """Transformer-XL (arXiv 1901.02860), with the options of the published implementations.
 
     Attributes, besides those of `StackConfig`:
-      mem_len: memory slots a layer, M. Zero means no memory.
-      d_embed: width of the first embedding table; None means d_model.
-      cutoffs: first ids of the tail clusters, rising; empty means a plain softmax.
-      div_val: cluster i has embeddings of width d_embed // div_val**i; 1 means one table.
+      mem_len: memory slots of a layer, M; 0 is no memory.
+      d_embed: width of the first embedding table; None is d_model.
+      cutoffs: first ids of the tail clusters, ascending; empty is a plain softmax.
+      div_val: cluster i has embeddings of width d_embed // div_val**i; 1 is a single table.
       tie_embeddings: whether the output tables are the input tables.
       tie_projections: for each cluster, whether the output projection is the input one. The last
         value repeats.
-      tie_output_projection: the same without cut-offs, where d_embed differs from d_model: True in
-        the TensorFlow original, where PyTorch and Hugging Face read their `tie_projs`.
-      project_same_dim: whether a cluster as wide as d_model is projected all the same
-        (only where div_val > 1; a single table is projected when its width differs).
-      proj_init_std: deviation of the normal initialiser of embedding and softmax projections.
-      position: how positions enter: "xl", the paper's relative encodings; "shaw", learned ones;
+      tie_output_projection: the same without cut-offs, if d_embed differs from d_model: True in
+        the TensorFlow original; PyTorch and Hugging Face use their `tie_projs`.
+      project_same_dim: whether a cluster of width d_model is projected as well (only if
+        div_val > 1; a single table is projected if its width differs).
+      proj_init_std: standard deviation of the normal initializer of embedding and softmax
+        projections.
+      position: kind of positions: "xl", the paper's relative encodings; "shaw", learned ones;
         "absolute", sinusoids added to the embedding, and "absolute_per_layer", learned vectors
         added to the input of each layer, both without memory.
       num_positions: rows of learned tables, for "shaw" and "absolute_per_layer".
-      attention_span: most keys that a query sees, itself included; None is no limit. The
-        originals' `same_length` is mem_len + 1 (TensorFlow) or mem_len (PyTorch).
-      attend_to_initial_zeros: whether a fresh memory counts as full of zeros, which take attention
-        mass, as in the TensorFlow and Hugging Face originals.
+      attention_span: maximum number of keys that a query sees, itself included; None is no limit.
+        The originals' `same_length` is mem_len + 1 (TensorFlow) or mem_len (PyTorch).
+      attend_to_initial_zeros: whether a new memory holds valid zeros, which take attention mass, as
+        in the TensorFlow and Hugging Face originals.
 
     Raises:
       ValueError: a field breaks a rule; the message names the field and the value.
@@ -216,7 +217,7 @@ class TransformerXLConfig(StackConfig):
         self.check_stack()
         check_between(self, 1, LONGEST, "d_embed", "div_val", "attention_span", "num_positions")
         check_between(self, 0, LONGEST, "mem_len")
-        check_between(self, 0, _MOST_STD, "proj_init_std")
+        check_between(self, 0, _LARGEST_STD, "proj_init_std")
         rising = all(a < b for a, b in zip((0, *self.cutoffs), self.cutoffs, strict=False))
         check(rising, "cutoffs", "rise from above 0", self.cutoffs)
         if self.cutoffs and self.cutoffs[-1] >= self.vocab_size:
@@ -235,8 +236,8 @@ class TransformerXLConfig(StackConfig):
         check(len(self.tie_projections) > 0, "tie_projections", "not be empty", ())
         if not self.tie_output_projection and (self.cutoffs or self.embed_dim == self.d_model):
             raise ValueError(
-                "tie_output_projection must be true with cutoffs, where tie_projections says it of "
-                "each cluster, and where d_embed is d_model, got False with cutoffs "
+                "tie_output_projection must be true with cutoffs, where tie_projections is read "
+                "instead, and if d_embed is d_model, got False with cutoffs "
                 f"{self.cutoffs}, d_embed {self.embed_dim} and d_model {self.d_model}"
             )
         self.check_specs()
@@ -254,20 +255,20 @@ class TransformerXLConfig(StackConfig):
             )
         if self.position in _WITHOUT_MEMORY and self.mem_len:
             raise ValueError(
-                f"mem_len must be 0 for position {self.position}: what is remembered would have "
-                f"the places of an earlier segment, got {self.mem_len}"
+                f"mem_len must be 0 for position {self.position}, as memory would keep the "
+                f"positions of an earlier segment, got {self.mem_len}"
             )
 
     @property
     def is_causal(self) -> bool:
-        """Whether tokens attend to earlier ones alone: always."""
+        """Whether tokens attend only to earlier ones: always."""
         return True
 
     def warnings(self) -> list[str]:
         """Returns valid but surprising settings: windows that reach beyond the memory."""
         return [
-            f"attention {text}: its window reaches {spec.reach} tokens back, the memory holds "
-            f"{self.mem_len}: the first token of a segment sees {self.mem_len} before it"
+            f"attention {text}: the window of {spec.reach} tokens is longer than the memory of "
+            f"{self.mem_len}, so the first token of a segment sees only {self.mem_len} before it"
             for text, spec in dict(zip(self.attention, self.attention_specs, strict=True)).items()
             if spec.reach is not None and spec.reach > self.mem_len
         ]
@@ -280,14 +281,13 @@ class TransformerXLConfig(StackConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderConfig(StackConfig):
-    """One stack of blocks that reads a text whole, each token attending to earlier and later ones.
+    """Bidirectional encoder of whole texts: each token attends to earlier and later ones.
 
-    It has no memory, for a memory holds what was read before, and no `mem_len`: a text that is
-    longer than what can be read at once is one for a `TransformerXLConfig`.
+    It has no memory; texts too long to be read at once need a `TransformerXLConfig`.
 
     Attributes, besides those of `StackConfig`:
-      position: how positions enter: "xl", Transformer-XL's relative encodings, of distances to
-        later tokens too; "absolute", sinusoids of places from the start, added to the embedding.
+      position: kind of positions: "xl", Transformer-XL's relative encodings, also of distances to
+        later tokens; "absolute", sinusoids of positions from the start, added to the embedding.
 
     Raises:
       ValueError: a field breaks a rule; the message names the field and the value.
@@ -303,14 +303,14 @@ class EncoderConfig(StackConfig):
 
     @property
     def is_causal(self) -> bool:
-        """Whether tokens attend to earlier ones alone: never."""
+        """Whether tokens attend only to earlier ones: never."""
         return False
 
     @property
     def mem_len(self) -> int:
-        """Memory slots: none."""
+        """Number of memory slots: none."""
         return 0
 
     @property
     def num_positions(self) -> None:
-        """Rows of learned tables: none."""
+        """Number of rows of learned tables: none."""

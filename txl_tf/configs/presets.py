@@ -1,4 +1,4 @@
-"""Named configurations: small ones to start with and compare, and one for each published model.
+"""Named configurations: small ones to start from and compare, and one for each published model.
 
 The published ones follow the scripts of the original TensorFlow code (base: its GPU scripts,
 large: its TPU scripts). Results are the test figures of arXiv 1901.02860.
@@ -12,15 +12,15 @@ from txl_tf.configs.run import Config, DataConfig, EvalConfig, TrainConfig
 
 
 def names() -> list[str]:
-    """All presets, smallest first."""
+    """Returns the names of all presets, smallest first."""
     return list(_PRESETS)
 
 
 def preset(name: str) -> Config:
-    """The configuration of that name.
+    """Returns the configuration of that name.
 
     Raises:
-      ValueError: there is none; names the choices.
+      ValueError: the name is unknown; lists the choices.
     """
     if name not in _PRESETS:
         raise ValueError(f"unknown preset {name!r}; choose from {', '.join(_PRESETS)}")
@@ -64,7 +64,7 @@ _TINY = Config(
     eval=EvalConfig(batch_size=8),
 )
 
-# What tiny is with other kinds of attention, or of feed-forward in every second layer.
+# Variants of tiny: another attention, or another feed-forward net in every second layer.
 _KINDS: dict[str, dict[str, Any]] = {
     "topk": dict(attention=("topk(k=8)",)),
     "local": dict(attention=("local(window=32)",)),

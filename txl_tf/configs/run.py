@@ -1,4 +1,4 @@
-"""What a run is made of: frozen dataclasses, checked on construction; JSON and flags set them."""
+"""Configuration of a run: frozen dataclasses, checked on construction, set by JSON and flags."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ from txl_tf.configs.validation import (
     check_rate,
 )
 
-POLICIES = {  # Keras' name of what a precision computes in
+POLICIES = {  # Keras' dtype policy of each precision
     "float32": "float32",
     "bfloat16": "mixed_bfloat16",
     "float16": "mixed_float16",
@@ -28,7 +28,7 @@ POLICIES = {  # Keras' name of what a precision computes in
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """How prepared text becomes training batches.
+    """Batching of prepared text.
 
     Attributes:
       layout: "contiguous" (every row reads on from its last segment) or "reference" (the batching
@@ -46,36 +46,37 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How a model is trained. Lengths are in tokens, periods in optimizer steps.
+    """Settings of training. Lengths are in tokens, periods in optimizer steps.
 
     Attributes:
       seed: of the initial weights and of dropout.
       batch_size: rows of one optimizer step over all replicas.
       segment_len: tokens of a row in one step.
-      train_steps: optimizer steps of the whole run, warm-up included.
+      train_steps: optimizer steps of the whole run, including warm-up.
       learning_rate: the peak, at most 1000.
-      warmup_steps: linear from 0 at the first step.
-      min_lr_ratio: floor of the cosine as a part of the peak.
-      adam_beta1, adam_beta2, adam_epsilon: of Adam; epsilon is added to the uncorrected root.
+      warmup_steps: steps of linear warm-up, from 0 at the first.
+      min_lr_ratio: floor of the cosine schedule as a fraction of the peak.
+      adam_beta1, adam_beta2, adam_epsilon: of Adam; epsilon is added before bias correction
+        ("epsilon hat" of Adam).
       clip_norm: global norm to which gradients are clipped; None, or infinity, is off.
-      accumulate_steps: parts into which a batch's rows are cut; gradients are summed over them.
+      accumulate_steps: number of parts a batch's rows are split into; gradients are summed.
       precision: "float32", "bfloat16" or "float16", with dynamic loss scaling (weights, norms,
         scores and loss stay float32).
-      max_skipped_steps: steps in a row whose losses, gradients or update may be NaN or infinite;
-        they change nothing, and one more stops the run.
-      rematerialize: whether a layer's activations are computed again for the gradient, in place of
-        being kept: less memory, more time.
-      jit: whether the step is compiled by XLA; None is where there is a GPU or a TPU. On a CPU it
-        mostly loses (docs/performance.md).
-      steps_per_loop: steps of one call of the device, where log, validation, checkpoint and the
-        run's end leave room for so many; for devices that wait for Python between steps.
+      max_skipped_steps: maximum number of consecutive steps with NaN or infinite losses, gradients
+        or update; these change nothing, and one more stops the run.
+      rematerialize: whether activations of a layer are recomputed for the gradient instead of being
+        kept: less memory, more time.
+      jit: whether the step is compiled by XLA; None is only on a GPU or TPU. On a CPU it is mostly
+        slower (docs/performance.md).
+      steps_per_loop: steps of one compiled call, cut at log, validation, checkpoint and the end of
+        the run; for devices that wait for Python between steps.
       log_every, eval_every, checkpoint_every: periods; eval_every None is never.
-      keep_checkpoints: how many of the newest checkpoints stay, besides the best.
-      eval_batches: most batches of a periodic validation; None is all.
-      stop_after_evals: validations in a row without a better one that end the run early; None is
-        never.
-      sample_length: tokens of a text that the model writes at each validation, for TensorBoard and
-        the log; 0 is none. It costs a compilation, and mem_len in evaluation must be above 0.
+      keep_checkpoints: number of newest checkpoints to keep, besides the best.
+      eval_batches: maximum number of batches of a periodic validation; None is all.
+      stop_after_evals: consecutive validations without improvement after which the run stops; None
+        is never.
+      sample_length: tokens of a sample generated at each validation, for TensorBoard and the log; 0
+        is none. It costs a compilation, and mem_len in evaluation must be above 0.
     """
 
     seed: int = 1
@@ -104,7 +105,7 @@ class TrainConfig:
     sample_length: int = 0
 
     def __post_init__(self) -> None:
-        if self.clip_norm == math.inf:  # as PyTorch says it
+        if self.clip_norm == math.inf:  # PyTorch's value for "off"
             object.__setattr__(self, "clip_norm", None)
         validation.check_types(self)
         check_between(self, 0, LARGEST_SEED, "seed")
@@ -138,12 +139,12 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalConfig:
-    """How a model is evaluated, in training and by `evaluate`.
+    """Settings of evaluation, in training and by `evaluate`.
 
     Attributes:
-      batch_size: rows.
-      segment_len: tokens of a row in one call; None is as in training.
-      mem_len, clamp_len, attention_span: None is as in the model.
+      batch_size: rows of a batch.
+      segment_len: tokens of a row in one call; None is that of training.
+      mem_len, clamp_len, attention_span: None is that of the model.
       layout: "contiguous" scores every target once; "reference" batches as the originals do.
     """
 
@@ -163,7 +164,7 @@ class EvalConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """A whole run; written as `config.json` beside every checkpoint and export."""
+    """Config of a whole run, written as `config.json` beside every checkpoint and export."""
 
     model: TransformerXLConfig
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
@@ -171,15 +172,15 @@ class Config:
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
 
     def to_json(self) -> str:
-        """Indented JSON with every field."""
+        """Returns indented JSON with every field."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Config":
-        """Reads `to_json`'s text.
+        """Parses the text of `to_json`.
 
         Raises:
-          ValueError: the text is no JSON object of this form, or a value breaks a rule.
+          ValueError: the text is not a JSON object of this form, or a value breaks a rule.
         """
         return validation.from_dict(cls, validation.parse_json(text, "config"), "config")
 
@@ -190,18 +191,18 @@ _Sections = TypeVar("_Sections")  # Config, or another dataclass whose fields ar
 def override(config: _Sections, assignment: str) -> _Sections:
     """Returns `config` with one field changed, as in `override(config, "model.num_layers=4")`.
 
-    The value is read by the field's type; "none" is None, tuples are comma-separated. Several
-    assignments that only together keep the rules go to `override_all`. A warm-up that fills a
-    shorter run gives way: unless it is set too, it keeps its share of the steps.
+    The value is parsed by the field's type; "none" is None, tuples are comma-separated. Several
+    assignments that are only valid together need `override_all`. If train_steps becomes too small
+    for the warm-up and that is not set, the warm-up keeps its share of the steps.
 
     Raises:
-      ValueError: the name is unknown, or the value does not fit; names both.
+      ValueError: the name is unknown, or the value is invalid; names both.
     """
     return override_all(config, [assignment])
 
 
 def override_all(config: _Sections, assignments: list[str]) -> _Sections:
-    """`override` for several assignments at once, checked after the last."""
+    """Applies several assignments, as `override`, and checks after the last."""
     whole: Any = config
     values = {name: getattr(whole, name) for name in validation.types_of(whole)}
     sections = {name: type(v) for name, v in values.items() if dataclasses.is_dataclass(v)}
@@ -229,10 +230,10 @@ def override_all(config: _Sections, assignments: list[str]) -> _Sections:
 
 
 def _with_warmup(base: TrainConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes, and one of the warm-up where a shorter run has no room for that of `base`."""
+    """Returns `changes`, with a shorter warm-up if that of `base` does not fit the run."""
     steps = changes.get("train_steps", base.train_steps)
     if "warmup_steps" in changes or not 0 < steps <= base.warmup_steps:
         return dict(changes)
     warmup_steps = base.warmup_steps * steps // base.train_steps
-    logging.info("train.warmup_steps gives way from %d to %d", base.warmup_steps, warmup_steps)
+    logging.info("train.warmup_steps reduced from %d to %d", base.warmup_steps, warmup_steps)
     return {**changes, "warmup_steps": warmup_steps}

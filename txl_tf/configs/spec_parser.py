@@ -1,4 +1,4 @@
-"""Reads layer specs: short texts such as "local(window=128)" that name a kind and its options."""
+"""Parser of layer specs: short texts such as "local(window=128)", a kind and its options."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -22,14 +22,14 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "float": float,
     "text": lambda quoted: quoted[1:-1],
 }
-_DEPTH = 16  # of tuples in tuples
+_DEPTH = 16  # maximum nesting of tuples
 
 
 def parse(spec: str) -> tuple[str, dict[str, Any]]:
     """Splits "topk(k=8)" into ("topk", {"k": 8}).
 
     Values are numbers, quoted text, True, False, None and tuples of them, written as in Python. The
-    time grows with the length of the text, whatever it says.
+    time is linear in the length of the text.
 
     Raises:
       ValueError: the text is not of this form.
@@ -43,7 +43,7 @@ def parse(spec: str) -> tuple[str, dict[str, Any]]:
 
 
 class _Parser:
-    """Reads a spec token by token; a ValueError without a message where one does not fit."""
+    """Recursive-descent parser; raises ValueError without a message at an unexpected token."""
 
     def __init__(self, spec: str):
         self._tokens = [*_tokens(spec.rstrip()), ("end", "")]
@@ -75,7 +75,7 @@ class _Parser:
         return _READERS[kind](text)
 
     def _tuple(self, depth: int) -> Any:
-        """What follows an opening bracket; one value without a comma is that value."""
+        """Parses what follows an opening bracket; one value without a comma is that value."""
         items, has_comma = [], False
         while not self._skip(")"):
             items.append(self._value(depth))
@@ -91,13 +91,13 @@ class _Parser:
         return False
 
     def _skip(self, mark: str) -> bool:
-        found = self._tokens[self._next] == ("mark", mark)
-        self._next += found
-        return found
+        matches = self._tokens[self._next] == ("mark", mark)
+        self._next += matches
+        return matches
 
     def _take(self, kind: str) -> str:
-        found, text = self._tokens[self._next]
-        if found != kind:
+        actual, text = self._tokens[self._next]
+        if actual != kind:
             raise ValueError
         self._next += 1
         return text
@@ -105,10 +105,10 @@ class _Parser:
 
 def _tokens(spec: str) -> Iterator[tuple[str, str]]:
     """Yields the kind and the text of each token."""
-    place = 0
-    while place < len(spec):
-        match = _TOKEN.match(spec, place)
+    position = 0
+    while position < len(spec):
+        match = _TOKEN.match(spec, position)
         if match is None or match.lastgroup is None:
             raise ValueError
         yield match.lastgroup, match[match.lastgroup]
-        place = match.end()
+        position = match.end()

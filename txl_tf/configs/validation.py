@@ -1,4 +1,4 @@
-"""The types of dataclass fields: checks values against them, reads values from text and JSON."""
+"""Validation and parsing of dataclass fields by their types, from text and JSON."""
 
 import dataclasses
 import json
@@ -10,31 +10,31 @@ from typing import Any
 
 LONGEST = 2**30  # tokens; sums of two such lengths are still int32
 LARGEST_SEED = 2**31 - 1  # of int32
-_NEXT_TO_ONE = 1 - 2**-25  # a float32 from here on is 1
-_SHOWN = 200  # characters of a value that a message shows
+_ROUNDS_TO_ONE = 1 - 2**-25  # from here on, a float32 is 1
+_MAX_SHOWN = 200  # characters of a value in a message
 
 
 def shown(value: object) -> str:
-    """The `repr` of a value for a message, cut short where it is long."""
+    """Returns the `repr` of a value for a message, truncated if long."""
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 
 
-def check(fact: bool, field: str, rule: str, value: object) -> None:
-    """Raises "<field> must <rule>, got <value>" unless `fact` holds."""
-    if not fact:
+def check(holds: bool, field: str, rule: str, value: object) -> None:
+    """Raises "<field> must <rule>, got <value>" unless the rule holds."""
+    if not holds:
         raise ValueError(f"{field} must {rule}, got {shown(value)}")
 
 
 def check_at_least(config: object, least: float, *fields: str) -> None:
-    """Refuses a value below `least`; None passes."""
+    """Raises if a value is below `least`; None passes."""
     for field in fields:
         value = getattr(config, field)
         check(value is None or value >= least, field, f"be at least {least}", value)
 
 
 def check_between(config: object, least: float, most: float, *fields: str) -> None:
-    """Refuses a value below `least` or above `most`, and NaN; None passes."""
+    """Raises if a value is below `least`, above `most` or NaN; None passes."""
     check_at_least(config, least, *fields)
     for field in fields:
         value = getattr(config, field)
@@ -42,15 +42,15 @@ def check_between(config: object, least: float, most: float, *fields: str) -> No
 
 
 def check_rate(config: object, *fields: str) -> None:
-    """Refuses what is no part of a whole: a value below 0, or one that float32 rounds to 1."""
+    """Raises if a value is below 0, or rounds to 1 or more in float32; None passes."""
     for field in fields:
         value = getattr(config, field)
-        fits = value is None or 0 <= value < _NEXT_TO_ONE
+        fits = value is None or 0 <= value < _ROUNDS_TO_ONE
         check(fits, field, "be at least 0 and below 1", value)
 
 
 def parse(name: str, kind: Any, text: str) -> Any:
-    """Reads `text` as a value of the annotated type `kind`."""
+    """Parses `text` as a value of the annotated type `kind`."""
     text = text.strip()
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if type(None) in kinds and text.lower() == "none":
@@ -74,13 +74,13 @@ def parse(name: str, kind: Any, text: str) -> Any:
 
 
 def _split(text: str) -> list[str]:
-    """Cuts at the commas outside brackets: "topk(k=8,x=1),dense" has two parts."""
+    """Splits at commas outside brackets: "topk(k=8,x=1),dense" has two parts."""
     parts, start, depth = [], 0, 0
-    for place, letter in enumerate(text):
+    for position, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")
         if letter == "," and depth == 0:
-            parts.append(text[start:place])
-            start = place + 1
+            parts.append(text[start:position])
+            start = position + 1
     parts.append(text[start:])
     return [part.strip() for part in parts if part.strip()]
 
@@ -91,12 +91,12 @@ def _describe(kinds: tuple[Any, ...]) -> str:
 
 
 def types_of(kind: Any) -> dict[str, Any]:
-    """Name -> annotated type of a dataclass's fields."""
+    """Returns the annotated types of a dataclass's fields, by name."""
     return {field.name: field.type for field in dataclasses.fields(kind)}
 
 
 def check_names(owner: str, values: object, known: Mapping[str, Any]) -> None:
-    """Refuses anything but a mapping, and names that are not known."""
+    """Raises if `values` is not a mapping, or has a name that is not known."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{owner} must be a JSON object, got {shown(values)}")
     for name in values:
@@ -105,7 +105,7 @@ def check_names(owner: str, values: object, known: Mapping[str, Any]) -> None:
 
 
 def check_types(config: Any) -> None:
-    """Refuses a value of the wrong type, and turns whole numbers into floats where those belong."""
+    """Raises if a value has the wrong type; converts whole numbers in float fields to floats."""
     for name, kind in types_of(type(config)).items():
         value = getattr(config, name)
         kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
@@ -123,8 +123,8 @@ def parse_json(text: str, name: str) -> Any:
     """Returns the value of a JSON text.
 
     Raises:
-      ValueError: the text, called `name` in the message, is no JSON, or an object in it has a field
-        twice.
+      ValueError: the text, called `name` in the message, is not JSON, or an object in it has a
+        field twice.
     """
     try:
         return json.loads(text, object_pairs_hook=_distinct)
@@ -133,29 +133,29 @@ def parse_json(text: str, name: str) -> Any:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in fields:
             raise ValueError(f"{shown(name)} twice in one object")
-        found[name] = value
-    return found
+        fields[name] = value
+    return fields
 
 
 def from_dict(kind: Any, values: Any, name: str | None = None, **parts: Any) -> Any:
     """Builds the dataclass `kind` from the plain values of a JSON object; lists become tuples.
 
     The types of its fields are the schema: None, bool, int, float, str, unions with None, tuples,
-    mappings by str, other dataclasses, and Any, which is taken as it is.
+    mappings by str, other dataclasses, and Any, which is not checked.
 
     Args:
       kind: the dataclass.
-      values: the object, with other objects and lists in it.
-      name: what messages call it; None is the name of the class. Fields within are called by their
+      values: the object, with nested objects and lists.
+      name: its name in messages; None is the name of the class. Nested fields are named by their
         path, as in "splits.train.shards[0]".
-      **parts: fields that are there already; the object must not have them.
+      **parts: fields already built; the object must not have them.
 
     Raises:
-      ValueError: a field is missing, not known or of the wrong type, or breaks a rule of its class.
+      ValueError: a field is missing, unknown or of the wrong type, or breaks a rule of its class.
     """
     return _build(kind, values, name or kind.__name__, "", parts)
 
@@ -177,7 +177,7 @@ def _build(kind: Any, values: Any, name: str, path: str, parts: Mapping[str, Any
 
 
 def _typed(kind: Any, value: Any, name: str) -> Any:
-    """`value` as a field of this type holds it."""
+    """Returns `value` converted to a field's type."""
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if kind is Any or (value is None and type(None) in kinds):
         return value
@@ -196,7 +196,7 @@ def _typed(kind: Any, value: Any, name: str) -> Any:
 
 
 def _checked(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
-    """A plain value of the first of these types; a whole number becomes a float where need be."""
+    """Returns a value of the first of these types; converts a whole number to a float if needed."""
     if kinds[0] is float and type(value) is int:
         check(abs(value) <= sys.float_info.max, name, "be finite", value)
         return float(value)
@@ -205,7 +205,7 @@ def _checked(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
 
 
 def check_choice(config: object, field: str, choices: tuple[str, ...]) -> None:
-    """Refuses a value that is not among the choices."""
+    """Raises if a value is not among the choices."""
     value = getattr(config, field)
     if value not in choices:
         raise ValueError(f"{field} must be one of {', '.join(choices)}, got {shown(value)}")

@@ -1,1 +1,1 @@
-"""A trained model at work: evaluating, scoring and generating."""
+"""Inference: evaluation, scoring and generation."""

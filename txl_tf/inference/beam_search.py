@@ -1,4 +1,4 @@
-"""Beam search: the most probable continuations, each with its own memory."""
+"""Beam search: the most probable continuations, each with its own memory state."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -11,19 +11,19 @@ from txl_tf.ops.attention_mask import HIDDEN
 from txl_tf.ops.shapes import shape_of
 from txl_tf.ops.token_ids import check_ids
 
-_LARGEST_PENALTY = 10  # a thousand ids to this power are still a float32
+_LARGEST_PENALTY = 10  # a length of 1000 to this power is still a float32
 
 
 @dataclasses.dataclass(frozen=True)
 class Beam:
-    """One continuation and the natural logarithm of its probability."""
+    """A continuation and its log-probability, in nats."""
 
     ids: np.ndarray
     log_prob: float
 
 
 class _Beams(NamedTuple):
-    """W hypotheses a row. A beam with a total near HIDDEN is a place that nothing has filled."""
+    """W hypotheses a row. A beam with a total near HIDDEN is empty."""
 
     last: Any  # [B, W] int32
     state: Any  # of B * W rows
@@ -34,19 +34,18 @@ class _Beams(NamedTuple):
 
 
 class BeamSearch:
-    """Keeps the W best hypotheses of each row, from id to id.
+    """Beam search over ids: keeps the W best hypotheses of each row at every step.
 
-    Hypotheses are ranked by log-probability / length ** length_penalty. One that has written a
-    stop id is finished, keeps its place and rank, and lengthens no more. With as many beams as
-    there are hypotheses the search is exhaustive.
+    Hypotheses are ranked by log-probability / length ** length_penalty. After a stop id one is
+    finished: it is not extended and keeps its score. With enough beams the search is exhaustive.
 
-    One search serves any number of calls: it is compiled once for each number of rows and of beams,
-    whatever the length.
+    An instance can be reused: it is compiled once for each number of rows and of beams, for any
+    length.
 
     Args:
-      state: a HiddenState, or what has its methods.
+      state: a HiddenState, or an object with its methods.
       stop_ids: ids that finish a hypothesis.
-      banned_ids: ids that never come.
+      banned_ids: ids that are never generated.
     """
 
     def __init__(self, state, *, stop_ids=(), banned_ids=()):
@@ -60,15 +59,15 @@ class BeamSearch:
     def search(
         self, last: np.ndarray, state, length: int, *, num_beams: int, length_penalty: float = 0.0
     ) -> list[list[Beam]]:
-        """The beams of each row, best first, of `length` ids or up to their stop id.
+        """Returns the beams of each row, best first, of `length` ids or up to their stop id.
 
         Args:
           last: [B], the newest id of each row.
-          state: what the rows have read before it.
-          length: most ids to write.
+          state: the state of the rows before it.
+          length: maximum number of ids.
           num_beams: W.
-          length_penalty: 0 ranks by the log-probability of the whole, 1 by that of an id in the
-            mean; without a stop id all are of one length and it has no effect.
+          length_penalty: 0 ranks by the total log-probability, 1 by the mean per id; no effect
+            without a stop id, as all hypotheses have the same length.
 
         Raises:
           ValueError: an argument breaks a rule.
@@ -104,7 +103,7 @@ class BeamSearch:
             state=self._state.reorder(state, tf.repeat(tf.range(batch), width)),
             ids=tf.zeros([batch, width, length], tf.int32),
             lengths=tf.zeros([batch, width], tf.int32),
-            # All beams are equal at first: only one of them may speak.
+            # All beams are equal at first: only one is active.
             totals=tf.where(tf.range(width) == 0, tf.zeros([batch, width]), HIDDEN),
             finished=tf.zeros([batch, width], tf.bool),
         )
@@ -115,16 +114,16 @@ class BeamSearch:
         )[1]
 
     def _extend(self, step, beams, length_penalty):
-        """Every hypothesis by every id, of which the best W of a row stay."""
-        batch, width, room = shape_of(beams.ids)
+        """Extends every hypothesis by every id and keeps the best W of a row."""
+        batch, width, length = shape_of(beams.ids)
         last = tf.reshape(beams.last, [batch * width, 1])
         scores, state = self._state.scores(last, beams.state)
         log_probs = samplings.ban(tf.nn.log_softmax(scores[:, 0]), self._banned_ids)  # [B * W, V]
         vocab_size = log_probs.shape[-1]
         log_probs = tf.reshape(log_probs, [batch, width, vocab_size])
-        # A finished hypothesis goes on in one way, at no cost: by an id that is not written.
-        stay = tf.where(tf.range(vocab_size) == 0, 0.0, HIDDEN)  # [V]
-        log_probs = tf.where(beams.finished[:, :, tf.newaxis], stay, log_probs)
+        # A finished hypothesis has a single extension of log-probability 0, which is not written.
+        unextended = tf.where(tf.range(vocab_size) == 0, 0.0, HIDDEN)  # [V]
+        log_probs = tf.where(beams.finished[:, :, tf.newaxis], unextended, log_probs)
         totals = beams.totals[:, :, tf.newaxis] + log_probs  # [B, W, V]
         lengths = beams.lengths + tf.cast(~beams.finished, tf.int32)  # [B, W]
         norms = tf.cast(lengths, tf.float32) ** length_penalty
@@ -132,17 +131,17 @@ class BeamSearch:
         _, best = tf.math.top_k(ranks, width)  # [B, W]
         parent, chosen = best // vocab_size, best % vocab_size
 
-        def follow(x):  # what a beam takes over from its parent
+        def of_parent(x):
             return tf.gather(x, parent, batch_dims=1)
 
-        finished = follow(beams.finished)
-        here = (tf.range(room) == step) & ~finished[:, :, tf.newaxis]  # [B, W, N]
+        finished = of_parent(beams.finished)
+        is_written = (tf.range(length) == step) & ~finished[:, :, tf.newaxis]  # [B, W, N]
         rows = tf.reshape(parent + width * tf.range(batch)[:, tf.newaxis], [batch * width])
         return _Beams(
-            last=tf.where(finished, follow(beams.last), chosen),
+            last=tf.where(finished, of_parent(beams.last), chosen),
             state=self._state.reorder(state, rows),
-            ids=tf.where(here, chosen[:, :, tf.newaxis], follow(beams.ids)),
-            lengths=follow(lengths),
+            ids=tf.where(is_written, chosen[:, :, tf.newaxis], of_parent(beams.ids)),
+            lengths=of_parent(lengths),
             totals=tf.gather(tf.reshape(totals, [batch, -1]), best, batch_dims=1),
             finished=finished | self._stops(chosen),
         )

@@ -1,4 +1,4 @@
-"""How inference runs a model piece by piece: what it has read is a state that goes in and out."""
+"""States of inference: run a model segment by segment, with its memory passed in and out."""
 
 import tensorflow as tf
 
@@ -11,23 +11,23 @@ from txl_tf.ops.shapes import larger, shape_of
 class HiddenState:
     """Runs a model on the memory that it was trained with: the hidden states of its layers.
 
-    The other modules here know a state by these methods alone, and what passes between them they
-    only hand on. Nothing is compiled or checked in here; the callers do both.
+    Other modules treat the state as opaque and use only these methods. Callers compile them and
+    check their inputs.
 
     Shapes:
       ids, targets: [B, T] int32; a target of -1 is not scored.
-      lengths: [B] int32, how many of the T are real (the first ones, perhaps none); None is all.
-      document_start: [B, T] bool, where a document begins that sees nothing before it.
+      lengths: [B] int32, number of real tokens, the first ones, 0 allowed; None is all.
+      document_start: [B, T] bool, first tokens of documents, which see nothing before them.
 
     Args:
       model: a TransformerXL.
-      segment_len: tokens that are read at once in most calls; only the check of memory asks.
+      segment_len: usual number of tokens of a call; used only by `check_memory`.
 
     Raises:
-      ValueError: not even one row fits into the memory of the machine.
+      ValueError: the machine has too little memory for one row.
     """
 
-    KEEPS_KEYS = False  # or hidden states
+    KEEPS_KEYS = False  # whether the state is keys and values, not hidden states
 
     def __init__(self, model, segment_len=128):
         self.model = model
@@ -36,16 +36,16 @@ class HiddenState:
         self.check_memory(1)
 
     def check_memory(self, num_rows, num_tokens=1, num_written=0, **counts):
-        """Refuses more than fits into the machine's memory.
+        """Raises if a job needs more than the machine's memory.
 
         Args:
-          num_rows: how many there are to be.
-          num_tokens: of a row that are read at once.
-          num_written: ids that each row is to write.
-          **counts: the arguments that these numbers follow from, for the message.
+          num_rows: number of rows.
+          num_tokens: tokens of a row read at once.
+          num_written: ids to generate for each row.
+          **counts: the arguments that determine these numbers, for the message.
 
         Raises:
-          ValueError: names the bytes and the numbers that they follow from.
+          ValueError: names the bytes and the arguments.
         """
         config = self.model.config
         keeps_keys = self.KEEPS_KEYS
@@ -63,15 +63,15 @@ class HiddenState:
         machine.check_memory(needed.parts, numbers)
 
     def _check_call(self, ids):
-        """`check_memory` of a call whose sizes are known; in a graph it costs nothing."""
+        """Checks the memory of a call of static shape; in a graph this is free."""
         if None not in ids.shape:
             self.check_memory(*ids.shape)
 
     def refresh(self):
-        """Takes notice that the model's weights have changed."""
+        """Updates cached values after a change of the model's weights."""
 
     def initial(self, batch_size):
-        """The state of rows that have read nothing; a number that is known has to fit in memory."""
+        """Returns the initial state; a static batch size is checked against the memory."""
         if isinstance(batch_size, int):
             self.check_memory(batch_size)
         return self._empty(batch_size)
@@ -80,49 +80,49 @@ class HiddenState:
         return self.model.initial_mems(batch_size)
 
     def advance(self, ids, state, lengths=None):
-        """The state after reading `ids`; no scores are computed."""
+        """Returns the state after reading `ids`, without computing scores."""
         _, state = self._read(ids, state, lengths)
         return state
 
     def scores(self, ids, state, lengths=None):
-        """Scores of what follows each id, [B, T, V]: their softmax is the distribution."""
+        """Returns scores of the token after each id, [B, T, V], and the new state."""
         hidden, state = self._read(ids, state, lengths)
         return self.model.scores_of(hidden), state
 
     def nll(self, ids, targets, state, lengths=None, document_start=None):
-        """Nats of each target, [B, T] float32, and the state after the ids."""
+        """Returns the loss of each target in nats, [B, T] float32, and the state after the ids."""
         hidden, state = self._read(ids, state, lengths, document_start)
         return self.model.nll_of(hidden, targets, lengths), state
 
     def to_ring_buffer(self, state, rounds=1):
-        """The state as a loop inside a graph carries it that reads one token a round.
+        """Converts the state to the layout of the in-graph decoding loop.
 
         Args:
-          state: that before the loop.
-          rounds: how many a row may stand still and yet go on from `from_ring_buffer`.
+          state: the state before the loop.
+          rounds: maximum number of iterations after a row has finished.
         """
         del rounds
         return state
 
     def from_ring_buffer(self, ring):
-        """The state that a loop ended with; inverse of `to_ring_buffer`."""
+        """Converts the state back from the layout of the decoding loop."""
         return ring
 
     def next_scores(self, last, ring, lengths=None):
-        """Scores of what follows one token of each row, [B, V], and the ring state after it.
+        """Returns scores of the token after the last one, [B, V], and the new ring state.
 
-        Shapes: last [B] int32; lengths [B] int32, 1, or 0 where a row stands still, as it then does
+        Shapes: last [B] int32; lengths [B] int32, 1, or 0 for rows that have finished, from then on
         to the loop's end.
         """
         scores, ring = self.scores(last[:, tf.newaxis], ring, lengths)
         return scores[:, 0], ring
 
     def reorder(self, state, rows):
-        """The state whose row i is row rows[i] of `state`; rows may repeat."""
+        """Gathers rows of a state; rows may repeat."""
         return memory.reorder(state, rows)
 
     def _read(self, ids, state, lengths, document_start=None):
-        """The output of the last layer, [B, T, D], and the state after the ids."""
+        """Returns the output of the last layer, [B, T, D], and the state after the ids."""
         self._check_call(ids)
         states, state = self.model.hidden_states(
             ids, state, lengths=lengths, document_start=document_start
@@ -131,36 +131,36 @@ class HiddenState:
 
 
 class KeyValueState(HiddenState):
-    """The same by projected keys and values: nothing that was read is projected again.
+    """Runs a model on cached keys and values: each token is projected once.
 
     Distances are projected once, for memory and a segment of `segment_len`; a longer segment
-    projects its own. Results are those of `HiddenState` up to rounding, as long as the weights are
-    those that the state was made with: call `refresh` after they change, and begin anew.
+    projects its own. Results equal those of `HiddenState` up to rounding while the weights stay the
+    same: after a change call `refresh` and start from `initial`.
 
     The state is a `memory.KeyValues`, 2 H K / D times as large as a `Memory`.
 
     Args:
       model: a TransformerXL.
-      segment_len: tokens that are read at once in most calls.
+      segment_len: usual number of tokens of a call.
     """
 
     KEEPS_KEYS = True
 
     def __init__(self, model, segment_len=128):
         super().__init__(model, segment_len)
-        self._known = model.config.mem_len + segment_len  # keys whose distances are kept
+        self._num_cached = model.config.mem_len + segment_len  # keys whose encodings are cached
         self.encodings = [
             None if x is None else tf.Variable(x, trainable=False, name=f"encodings_{layer}")
-            for layer, x in enumerate(model.encodings(self._known))
-        ]  # L of [H, R, K'], or of None where attention asks for none
+            for layer, x in enumerate(model.encodings(self._num_cached))
+        ]  # L of [H, R, K'], or of None without position scores
 
     def refresh(self):
-        for variable, x in zip(self.encodings, self.model.encodings(self._known), strict=True):
+        for variable, x in zip(self.encodings, self.model.encodings(self._num_cached), strict=True):
             if variable is not None:
                 variable.assign(x)
 
     def _empty(self, batch_size):
-        """Of nothing read, or of zeros that count as read."""
+        """Returns an empty state, or with `attend_to_initial_zeros` one of zero states."""
         config, model = self.model.config, self.model
         shape = [batch_size, config.num_heads, config.mem_len, config.head_dim]
         keys = values = [tf.zeros(shape, model.compute_dtype)] * config.num_layers
@@ -185,7 +185,7 @@ class KeyValueState(HiddenState):
         states, joined = model.run_layers(
             last[:, tf.newaxis],
             zip(keys, values, strict=True),
-            self.encodings,  # all of them: to cut the scores is cheaper
+            self.encodings,  # uncropped: cropping the scores is cheaper
             model.visibility(length, ring_index=write_index),
         )
         keys, values = zip(*joined, strict=True)
@@ -202,7 +202,7 @@ class KeyValueState(HiddenState):
         states, joined = model.run_layers(
             ids,
             zip(state.keys, state.values, strict=True),
-            self._distances(slots + num_tokens),
+            self._encodings(slots + num_tokens),
             model.visibility(state.length, document_start),
             lengths,
         )
@@ -213,30 +213,30 @@ class KeyValueState(HiddenState):
         length = memory.remembered_after(state.length, slots, num_tokens, lengths, document_start)
         return states[-1], memory.KeyValues(keys, values, length)
 
-    def _distances(self, num_keys):
-        """Each layer's projected distances, farthest first: L of [H, R, K'] or of None."""
+    def _encodings(self, num_keys):
+        """Returns each layer's encodings, farthest first: L of [H, R, K'], or of None."""
         if self.encodings[0] is None:
             return self.encodings
 
-        def cut():
+        def cropped():
             return [x[:, larger(x.shape[1] - num_keys, 0) :] for x in self.encodings]
 
-        def project():
+        def projected():
             return self.model.encodings(num_keys)
 
         if isinstance(num_keys, int):
-            return cut() if num_keys <= self._known else project()
-        return tf.cond(num_keys <= self._known, cut, project)
+            return cropped() if num_keys <= self._num_cached else projected()
+        return tf.cond(num_keys <= self._num_cached, cropped, projected)
 
 
 STATES = {"kv": KeyValueState, "hidden": HiddenState}
 
 
 def make(name: str, model, segment_len: int) -> HiddenState:
-    """The state named "kv" or "hidden" for segments of mostly this length.
+    """Returns the state named "kv" or "hidden" for segments of usually this length.
 
     Raises:
-      ValueError: there is no such state.
+      ValueError: the name is unknown.
     """
     if name not in STATES:
         raise ValueError(f"state must be one of {', '.join(STATES)}, got {name!r}")

@@ -1,4 +1,4 @@
-"""The loss of a model on a split: nats, perplexity, bits per byte and per character."""
+"""Evaluation of a model on a split: nats, perplexity, bits per byte and per character."""
 
 import dataclasses
 import itertools
@@ -14,21 +14,21 @@ from txl_tf.inference import reuse
 from txl_tf.inference.metrics import Totals
 from txl_tf.ops.token_ids import check_ids
 
-Progress = Callable[[int, int, Totals], None]  # (batches done, batches in all, so far)
+Progress = Callable[[int, int, Totals], None]  # (batches done, number of batches, sums so far)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What an evaluation found.
+    """Result of an evaluation.
 
     Attributes:
-      split: the name of the split.
-      targets: how many there are: all of its tokens but the first.
-      scored: how many of them were scored; all in the contiguous layout.
-      unknown: tokens of the split that stand for symbols outside the vocabulary.
-      nats: sum of their losses.
-      nats_per_token, perplexity: of a scored target in the mean.
-      bits_per_byte, bits_per_character, bits_unavailable: see `totals.bits`.
+      split: name of the split.
+      targets: number of targets: all tokens of the split but the first.
+      scored: number of scored targets; all in the contiguous layout.
+      unknown: number of tokens of the split that stand for symbols outside the vocabulary.
+      nats: sum of the losses.
+      nats_per_token, perplexity: mean over the scored targets.
+      bits_per_byte, bits_per_character, bits_unavailable: see `metrics.bits`.
     """
 
     split: str
@@ -43,21 +43,21 @@ class Evaluation:
     bits_unavailable: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Returns plain values for JSON."""
         return sums.plain(dataclasses.asdict(self))
 
 
 class Evaluator:
-    """Evaluates as often as asked; its step is traced once for a shape of batches.
+    """Reusable evaluation; its step is traced once for each shape of batches.
 
-    Rows carry their memory from batch to batch; it is forgotten where a batch says that its rows
-    restart. Ids and targets are checked on the host, before the compiled step.
+    Rows carry their memory from batch to batch; it is reset at a batch with `restart`. Ids and
+    targets are checked on the host, before the compiled step.
 
     Args:
       model: a TransformerXL; `with_lengths` gives it other lengths for evaluation.
-      segment_len: tokens of a row in most batches; only speed depends on it.
+      segment_len: usual number of tokens of a row in a batch; only affects speed.
       reset_memory_at_documents: whether a document sees nothing of the one before it.
-      state: what rows remember by, "kv" (keys and values) or "hidden".
+      state: kind of memory, "kv" (keys and values) or "hidden".
       jit: whether XLA compiles the step.
     """
 
@@ -77,11 +77,11 @@ class Evaluator:
     def evaluate(
         self, batches, *, max_batches: int | None = None, progress: Progress | None = None
     ) -> Evaluation:
-        """Scores every target of `batches` (a data.batches.Batches), or of its first ones.
+        """Scores every target of `batches` (a data.batches.Batches), or of the first max_batches.
 
         Raises:
-          ValueError: the data has a vocabulary of another size, an id or target lies outside it,
-            nothing was scored, or the machine has too little memory for so many rows.
+          ValueError: the data has a vocabulary of another size, an id or target is outside it,
+            no target was scored, or the machine has too little memory for the rows.
         """
         batches.metadata.check_vocabulary(self._state.vocab_size)
         self._state.check_memory(batches.batch_size, batch_size=batches.batch_size)
@@ -106,7 +106,7 @@ class Evaluator:
         return self._state.initial(num_rows)
 
     def _read(self, batch, state):
-        """Nats of a batch's targets, [B, T], and the state after it."""
+        """Returns the losses of a batch in nats, [B, T], and the state after it."""
         nll, state = self._step(*map(tf.constant, batch[:3]), state)
         return nll.numpy(), state
 
@@ -125,7 +125,7 @@ def evaluate(
     jit: bool = False,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Evaluates; see `Evaluator`. Later calls with the same settings compile nothing."""
+    """Evaluates a model; see `Evaluator`. Later calls with the same settings compile nothing."""
     evaluator = reuse.kept(
         model,
         (Evaluator, batches.segment_len, reset_memory_at_documents, state, jit),

@@ -1,4 +1,4 @@
-"""Continues text: several prompts and samples at once, by beams, or in turns with a user."""
+"""Text generation: batches of prompts by sampling or beam search, and conversations."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,13 @@ from txl_tf.text_stream import TextStream
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """One continuation of a prompt.
+    """A continuation of a prompt.
 
     Attributes:
-      prompt: what was continued.
-      text: what was written, without the prompt.
+      prompt: the prompt.
+      text: the generated text, without the prompt.
       ids: its tokens.
-      log_prob: of all of them under the model itself, whatever the way of choosing.
+      log_prob: its log-probability in nats under the model itself, without temperature or limits.
     """
 
     prompt: str
@@ -31,7 +31,7 @@ class Continuation:
 
 
 def line_end_id(tokenizer: Tokenizer) -> int | None:
-    """The id that ends a line: a mark of its own, or that of "\\n"; None where there is none."""
+    """Returns the id that ends a line, a special symbol or that of "\\n"; None if there is none."""
     if tokenizer.end_id is not None:
         return tokenizer.end_id
     try:
@@ -42,26 +42,26 @@ def line_end_id(tokenizer: Tokenizer) -> int | None:
 
 
 def start_id(tokenizer: Tokenizer) -> int:
-    """What an empty prompt begins with: a line end, or the id 0 where lines have none."""
+    """Returns the id that starts an empty prompt: the line end, or 0 without one."""
     return line_end_id(tokenizer) or 0
 
 
 class Generator:
-    """Continues text with a model. The symbol for unknown ones is never written.
+    """Continues text with a model. The unknown symbol is never generated.
 
-    A prompt is the start of a text whose last line is open: it is not ended before it goes on. An
-    empty prompt starts as if after a line end, or after the id 0 where lines have no end.
+    No line end is added to a prompt: its last line is continued. An empty prompt starts after a
+    line end, or after the id 0 if the tokenizer has none.
 
     Args:
-      model: a TransformerXL with `mem_len` above 0: what it wrote it knows from its memory.
+      model: a TransformerXL with `mem_len` above 0, as it reads its own output through the memory.
       tokenizer: the one it was trained with.
-      sampling: how ids are chosen.
-      stop_at_line_end: whether a line end is the last that is written.
+      sampling: a Sampling; None is the default one.
+      stop_at_line_end: whether a line end finishes a continuation.
       segment_len: tokens of a prompt read at once.
-      state: what is remembered, "kv" (keys and values) or "hidden".
+      state: kind of memory, "kv" (keys and values) or "hidden".
 
     Raises:
-      ValueError: the model has no memory, or lines have no end to stop at.
+      ValueError: the model has no memory, or stop_at_line_end is set without a line end symbol.
     """
 
     def __init__(
@@ -101,19 +101,19 @@ class Generator:
         )
 
     def refresh(self) -> None:
-        """Takes notice that the model's weights have changed; sessions begin anew after it."""
+        """Updates cached values after a change of the model's weights; invalidates sessions."""
         self._decoder.state.refresh()
 
     def session(self, batch_size: int, seed: int = 0) -> decoding.Session:
-        """Rows of ids that have read nothing yet."""
+        """Returns a new session of empty rows."""
         return decoding.Session(self._decoder, batch_size, start_id=self._start_id, seed=seed)
 
     def samples(
         self, prompts: Sequence[str], length: int, *, num_samples: int = 1, seed: int = 0
     ) -> list[list[Continuation]]:
-        """`num_samples` continuations of each prompt, of `length` tokens or up to a line end.
+        """Samples `num_samples` continuations a prompt, of `length` tokens or up to a line end.
 
-        A sample follows from its prompt, the seed and its number, not from what else is sampled.
+        A sample is a function of its prompt, the seed and its index, independent of other samples.
         """
         _check_counts(length=length, num_samples=num_samples)
         self.check_memory(
@@ -141,7 +141,7 @@ class Generator:
         num_samples: int = 1,
         length_penalty: float = 0.0,
     ) -> list[list[Continuation]]:
-        """The `num_samples` best continuations of each prompt that a beam search finds."""
+        """Returns the `num_samples` best continuations of each prompt by beam search."""
         _check_counts(length=length, num_samples=num_samples, num_beams=num_beams)
         if num_samples > num_beams:
             raise ValueError(
@@ -152,25 +152,25 @@ class Generator:
         )
         session, ids = self._read(prompts, seed=0)
         last, state = session.pending
-        found = self._search.search(
+        results = self._search.search(
             last, state, length, num_beams=num_beams, length_penalty=length_penalty
         )
         return [
             [self._continuation(prompt, read, b.ids, b.log_prob) for b in beams[:num_samples]]
-            for prompt, read, beams in zip(prompts, ids, found, strict=True)
+            for prompt, read, beams in zip(prompts, ids, results, strict=True)
         ]
 
     def check_memory(self, num_rows: int, length: int, **counts: int) -> None:
-        """Refuses to write more than fits into the machine's memory; `counts` go into the message.
+        """Raises if generation needs more than the machine's memory; `counts` are for the message.
 
         Raises:
-          ValueError: names the bytes.
+          ValueError: names the bytes and the counts.
         """
         self._decoder.state.check_memory(num_rows, num_written=length, **counts, length=length)
 
     def _read(self, prompts: Sequence[str], seed: int) -> tuple[decoding.Session, list[np.ndarray]]:
         if not prompts:
-            raise ValueError("prompts must be at least 1, got 0")
+            raise ValueError("prompts must hold at least one prompt, got none")
         ids = [self.tokenizer.encode(prompt, complete=False) for prompt in prompts]
         session = self.session(len(prompts), seed)
         session.read(ids)
@@ -186,26 +186,26 @@ class Generator:
 
 
 class Conversation:
-    """One text that a user and the model write in turns; the memory stays from turn to turn."""
+    """A text that a user and the model write in turns; the memory persists between turns."""
 
     def __init__(self, generator: Generator, seed: int = 0):
         self._generator = generator
         self._tokenizer = generator.tokenizer
         self._session = generator.session(1, seed)
-        self._begun = False
+        self._started = False
         self._read = np.zeros([0], np.int32)
 
     def read(self, content: str) -> None:
-        """Appends text, perhaps none, to what the model has before it."""
-        self._read = self._tokenizer.encode(content, starts_line=not self._begun, complete=False)
-        self._begun = True
+        """Appends text, possibly empty, to the model's context."""
+        self._read = self._tokenizer.encode(content, starts_line=not self._started, complete=False)
+        self._started = True
         self._session.read([self._read])
 
     def write(self, length: int) -> Iterator[str]:
-        """Appends `length` tokens, or up to a line end; yields their text as it comes.
+        """Generates `length` tokens, or up to a line end; yields their text as it is generated.
 
         Raises:
-          ValueError: at the call, before anything is written: so many do not fit into memory.
+          ValueError: at the call, before any text: the machine has too little memory.
         """
         _check_counts(length=length)
         self._generator.check_memory(1, length)
@@ -229,16 +229,16 @@ def generate(
     seed: int = 0,
     stop_at_line_end: bool = False,
 ) -> list[list[Continuation]]:
-    """Samples continuations; see `Generator`, which has more ways.
+    """Samples continuations of prompts; see `Generator` for beam search and conversations.
 
-    Later calls for the same model, tokenizer and way of sampling compile nothing.
+    Later calls with the same model, tokenizer and sampling compile nothing.
     """
     generator = reuse.kept(
         model,
         (Generator, id(tokenizer), sampling, stop_at_line_end),  # it holds the tokenizer
         lambda: Generator(model, tokenizer, sampling=sampling, stop_at_line_end=stop_at_line_end),
     )
-    generator.refresh()  # the weights may be others by now
+    generator.refresh()  # the weights may have changed
     return generator.samples(prompts, length, num_samples=num_samples, seed=seed)
 
 

@@ -1,4 +1,4 @@
-"""Sums of losses, and what they mean: nats, perplexity, bits per byte. No TensorFlow in here."""
+"""Metrics from summed losses: perplexity, bits per byte and per character. No TensorFlow."""
 
 import math
 from typing import Any, NamedTuple
@@ -9,27 +9,26 @@ from txl_tf.data.text_size import TextSize
 
 
 def perplexity(nats_per_token: float) -> float:
-    """exp(nats_per_token), and infinity where a float ends."""
+    """Returns exp(nats_per_token), or infinity beyond the range of a float."""
     return math.exp(nats_per_token) if nats_per_token < 700 else math.inf
 
 
 def bits_per(nats_per_token: float, tokens: int, units: int) -> float:
-    """Bits per byte or character of a text of `tokens` tokens and `units` bytes or characters.
+    """Returns bits per byte or character of a text with `tokens` tokens and `units` of these.
 
-    The first token of a text is never a target. It, and whatever else was not scored, counts as
-    costing what the scored tokens cost in the mean, so that all of the text pays for all of its
-    bytes: nats_per_token / ln 2 * tokens / units. Where a token is a byte this is exactly
-    nats_per_token / ln 2.
+    The first token of a text is never a target. It, and any other unscored token, is assigned the
+    mean loss of the scored ones, so that the whole text is charged for all of its bytes:
+    nats_per_token / ln 2 * tokens / units. If a token is a byte, this is nats_per_token / ln 2.
     """
     return nats_per_token / math.log(2) * (tokens / units)
 
 
 class Bits(NamedTuple):
-    """Bits of a text, or the reason why they are not known.
+    """Bits per byte and character of a text, or the reason why they are undefined.
 
     Attributes:
-      bits_per_byte, bits_per_character: see `bits_per`; None where they are not known.
-      bits_unavailable: the reason; None where both are known.
+      bits_per_byte, bits_per_character: see `bits_per`; None if undefined.
+      bits_unavailable: the reason; None if both are defined.
     """
 
     bits_per_byte: float | None = None
@@ -38,11 +37,10 @@ class Bits(NamedTuple):
 
 
 def bits(nats_per_token: float | None, size: TextSize) -> Bits:
-    """The bits per byte and per character of a text; `nats_per_token` is None where there is none.
+    """Returns the bits per byte and character of a text; `nats_per_token` None is unscored.
 
-    They are not known where a token stands for text that it does not give back: an unknown word
-    costs the same whatever it is, while its bytes would count, so that a model that knows fewer
-    words would look the better one.
+    They are undefined if a token is the unknown symbol: it costs the same for any word, while the
+    word's bytes would count, so that a model with a smaller vocabulary would seem better.
     """
     if size.unknown:
         reason = (
@@ -62,11 +60,11 @@ def bits(nats_per_token: float | None, size: TextSize) -> Bits:
 
 
 class Totals:
-    """Sums losses over batches of any size, and divides once.
+    """Accumulates losses over batches of any size, and divides once.
 
     Attributes:
       nats: sum of the losses, float64.
-      scored: how many targets they belong to.
+      scored: number of scored targets.
     """
 
     def __init__(self) -> None:
@@ -74,25 +72,25 @@ class Totals:
         self.scored = 0
 
     def add(self, nll: np.ndarray, targets: np.ndarray | None = None) -> None:
-        """Adds the nats of each target, but for targets of -1. Shapes: both the same."""
+        """Adds the losses of targets other than -1. Shapes: both the same."""
         real = np.ones(np.shape(nll), bool) if targets is None else np.asarray(targets) != -1
         self.nats += float(np.sum(nll, where=real, dtype=np.float64))
         self.scored += int(np.count_nonzero(real))
 
     @property
     def nats_per_token(self) -> float:
-        """The mean over all targets.
+        """Mean loss of the scored targets, in nats.
 
         Raises:
-          ValueError: there was none.
+          ValueError: no targets were scored.
         """
         if not self.scored:
-            raise ValueError("scored targets must be at least 1, got 0")
+            raise ValueError("at least one target must be scored, got none")
         return self.nats / self.scored
 
 
 def plain(values: dict[str, Any]) -> dict[str, Any]:
-    """`values` with None for infinity and NaN, which JSON does not know, at any depth."""
+    """Returns `values` with None for infinity and NaN, which JSON lacks, at any depth."""
     return {name: _plain(value) for name, value in values.items()}
 
 

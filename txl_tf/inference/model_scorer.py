@@ -1,4 +1,4 @@
-"""Scores text with a model; see `scoring` for how."""
+"""Text scoring with a model; see `text_scorer` for the procedure."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +12,7 @@ from txl_tf.inference import text_scorer
 
 
 class Scorer(text_scorer.TextScorer):
-    """Scores texts with a model. Each begins with an empty memory.
+    """Scores texts with a model, each from an empty memory.
 
     Args:
       model: a TransformerXL.
@@ -20,13 +20,13 @@ class Scorer(text_scorer.TextScorer):
       segment_len: tokens read at once.
       batch_size: lines scored at once by `score_each`.
       invalid_utf8: "error", or "replace" by U+FFFD.
-      state: what is remembered, "kv" (keys and values) or "hidden".
+      state: kind of memory, "kv" (keys and values) or "hidden".
 
     Raises:
       ValueError: an argument breaks a rule, or the machine has too little memory for one text.
 
     Attributes:
-      progress: called after each step where it is set.
+      progress: called after each step; None by default.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class Scorer(text_scorer.TextScorer):
     def score_each(
         self, pieces: Iterable[text.Piece], *, summary: bool = False
     ) -> Iterator[text_scorer.Score]:
-        """As in `TextScorer`.
+        """Scores texts in order, as in `TextScorer`.
 
         Raises:
-          ValueError: the machine has too little memory for `batch_size` rows; one text takes one.
+          ValueError: the machine has too little memory for `batch_size` rows.
         """
         self._check_memory(self._batch_size)
         return super().score_each(pieces, summary=summary)
 
 
 class _ModelReader:
-    """A `scoring.Reader`: a model's state behind a compiled step."""
+    """A `text_scorer.Reader` that runs a model's state in a compiled step."""
 
     def __init__(self, model, state: str, segment_len: int):
         self._state = states.make(state, model, segment_len)

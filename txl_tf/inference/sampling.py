@@ -1,4 +1,4 @@
-"""Choosing the next id from scores: greedy, temperature, top-k and top-p, by stateless seeds."""
+"""Sampling of the next id: greedy, temperature, top-k and top-p, with stateless seeds."""
 
 import dataclasses
 
@@ -8,19 +8,19 @@ from txl_tf.ops import stateless_random
 from txl_tf.ops.attention_mask import HIDDEN
 from txl_tf.ops.shapes import shape_of
 
-_COLDEST = 1e-6  # below this float32 cannot tell a temperature from 0
+_MIN_TEMPERATURE = 1e-6  # below this, sampling in float32 is greedy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How the next id is chosen.
+    """Settings of sampling.
 
     Attributes:
-      temperature: scores are divided by it; 0 takes the best id.
-      top_k: only the k best ids may come; None is no limit.
-      top_p: only the best ids that together reach this probability may come (the one that
-        reaches it is the last), counted after `temperature` and `top_k`; 1 is no limit.
-      banned_ids: ids that never come.
+      temperature: divides the scores; 0 is greedy.
+      top_k: samples from the k best ids; None is no limit.
+      top_p: samples from the smallest set of best ids that reaches this probability, after
+        `temperature` and `top_k`; 1 is no limit.
+      banned_ids: ids that are never chosen.
 
     Raises:
       ValueError: a value breaks a rule.
@@ -41,8 +41,8 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether chance has no part in the choice."""
-        return self.temperature < _COLDEST or self.top_k == 1
+        """Whether the choice is deterministic."""
+        return self.temperature < _MIN_TEMPERATURE or self.top_k == 1
 
 
 def ban(scores, ids):
@@ -53,64 +53,64 @@ def ban(scores, ids):
     return tf.where(banned, HIDDEN, scores)
 
 
-def choose(scores, chance, sampling):
-    """The next id of each row.
+def choose(scores, uniform, sampling):
+    """Returns the next id of each row.
 
-    Shapes: scores [B, V] float32; chance [B] float32, uniform in [0, 1), not read when greedy
+    Shapes: scores [B, V] float32; uniform [B] float32 in [0, 1), not read when greedy
     -> [B] int32.
     """
     scores = ban(scores, sampling.banned_ids)
     if sampling.greedy:
         return tf.argmax(scores, axis=-1, output_type=tf.int32)
-    # The best score becomes 0 before the division, so that no temperature can overflow to NaN.
+    # Shifted to a maximum of 0 before the division, so that no temperature overflows to NaN.
     scores -= tf.reduce_max(scores, axis=-1, keepdims=True)
     scores /= sampling.temperature
     if sampling.top_k is None and sampling.top_p == 1.0:  # nothing to rank
-        return _inverse_cdf(tf.nn.softmax(scores), chance)
+        return _inverse_cdf(tf.nn.softmax(scores), uniform)
     size = scores.shape[-1]
-    best, ids = tf.math.top_k(scores, min(sampling.top_k or size, size))  # [B, k], falling
+    best, ids = tf.math.top_k(scores, min(sampling.top_k or size, size))  # [B, k], descending
     probabilities = tf.nn.softmax(best)
     before = tf.cumsum(probabilities, axis=-1, exclusive=True)
     kept = tf.where(before < sampling.top_p, probabilities, 0.0)
-    return tf.gather(ids, _inverse_cdf(kept, chance), batch_dims=1)
+    return tf.gather(ids, _inverse_cdf(kept, uniform), batch_dims=1)
 
 
-def choose_by_row(scores, chance, temperature, top_k, top_p):
-    """`choose` where each row has its own settings, as tensors: the same ids.
+def choose_by_row(scores, uniform, temperature, top_k, top_p):
+    """Returns the next id of each row, as `choose`, with settings for each row as tensors.
 
-    Shapes: scores [B, V] float32; chance, temperature, top_p [B] float32; top_k [B] int32, where 0
+    Shapes: scores [B, V] float32; uniform, temperature, top_p [B] float32; top_k [B] int32, where 0
     is no limit -> [B] int32.
     """
-    greedy = (temperature < _COLDEST) | (top_k == 1)
+    greedy = (temperature < _MIN_TEMPERATURE) | (top_k == 1)
     limited = ((top_k > 0) | (top_p < 1.0)) & ~greedy
     scores -= tf.reduce_max(scores, axis=-1, keepdims=True)
     warm = scores / tf.where(greedy, 1.0, temperature)[:, tf.newaxis]
     size = shape_of(scores)[-1]
 
     def ranked():
-        best, ids = tf.math.top_k(warm, size)  # [B, V], falling
+        best, ids = tf.math.top_k(warm, size)  # [B, V], descending
         within = tf.range(size) < tf.where(top_k > 0, top_k, size)[:, tf.newaxis]
         probabilities = tf.nn.softmax(tf.where(within, best, HIDDEN))
         before = tf.cumsum(probabilities, axis=-1, exclusive=True)
         kept = tf.where(before < top_p[:, tf.newaxis], probabilities, 0.0)
-        return tf.gather(ids, _inverse_cdf(kept, chance), batch_dims=1)
+        return tf.gather(ids, _inverse_cdf(kept, uniform), batch_dims=1)
 
-    free = _inverse_cdf(tf.nn.softmax(warm), chance)
+    free = _inverse_cdf(tf.nn.softmax(warm), uniform)
     chosen = tf.cond(
         tf.reduce_any(limited), lambda: tf.where(limited, ranked(), free), lambda: free
     )
     return tf.where(greedy, tf.argmax(scores, axis=-1, output_type=tf.int32), chosen)
 
 
-def _inverse_cdf(weights, chance):
-    """The first place of some weight where the running sum passes `chance` of the whole sum."""
+def _inverse_cdf(weights, uniform):
+    """Inverse-CDF sampling of unnormalised weights. [B, V], uniform [B] -> [B] int32."""
     sums = tf.cumsum(weights, axis=-1)  # [B, V]
-    passed = sums > sums[:, -1:] * chance[:, tf.newaxis]
+    passed = sums > sums[:, -1:] * uniform[:, tf.newaxis]
     return tf.argmax(tf.cast(passed & (weights > 0), tf.int32), axis=-1, output_type=tf.int32)
 
 
-def chances(seeds, block, size):
-    """Uniform numbers that follow from a row's own seed and the block's number alone.
+def uniforms(seeds, block, size):
+    """Draws uniform numbers, a function of each row's seed and the block index.
 
     Shapes: seeds [B, 2] int32, block scalar int32 -> [B, size] float32 in [0, 1).
     """

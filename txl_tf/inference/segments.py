@@ -1,4 +1,4 @@
-"""Cuts rows of ids of different lengths into padded segments, of few different shapes."""
+"""Splits rows of ids of different lengths into padded segments of few shapes."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,11 +6,11 @@ import numpy as np
 
 
 def cut(rows: Sequence[np.ndarray], segment_len: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields (ids, lengths) until the longest row is at its end.
+    """Yields (ids, lengths) up to the end of the longest row.
 
-    Every row is cut at the same places, so what it meets does not depend on its neighbours. A
-    segment shorter than `segment_len` is padded to a power of two: a compiled function meets few
-    shapes, and short rows do not pay for long ones.
+    All rows are split at the same positions, so results do not depend on other rows. A segment
+    shorter than `segment_len` is padded to a power of two: a compiled function sees few shapes, and
+    the cost follows the length.
 
     Shapes: ids [B, T] int32, 0 where padded, T at most segment_len; lengths [B] int32.
     """

@@ -1,6 +1,6 @@
-"""The log-probability of every token of given text, read through the memory by segments.
+"""Scoring of texts: the log-probability of every token, read by segments with the memory.
 
-No TensorFlow in here: a device scores by LiteRT.
+No TensorFlow: devices score with LiteRT.
 """
 
 import dataclasses
@@ -18,22 +18,22 @@ from txl_tf.ops.token_ids import check_ids
 
 Progress = Callable[[int, int], None]  # (tokens scored, tokens encoded so far)
 
-LONGEST_LINE = 1 << 18  # bytes of a line that is held in memory; a longer one is read in pieces
+LONGEST_LINE = 1 << 18  # bytes; a longer line is read in pieces
 _WINDOW = 16  # batches of lines that are sorted by length together
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score:
-    """How probable a text is.
+    """Log-probability of a text, and metrics from it.
 
     Attributes:
-      num_tokens: tokens of the text; the first has nothing before it and is not scored.
-      unknown: how many of them stand for a symbol outside the vocabulary.
-      nats: minus the sum of the log-probabilities.
-      perplexity: of a scored token in the mean; None where there is none.
-      bits_per_byte, bits_per_character, bits_unavailable: see `totals.bits`.
-      tokens: the symbols; None where only a summary was asked for.
-      log_probs: the natural logarithm of each one's probability, None for the first.
+      num_tokens: number of tokens; the first has no context and is not scored.
+      unknown: number of tokens that stand for a symbol outside the vocabulary.
+      nats: negative sum of the log-probabilities.
+      perplexity: from the mean over the scored tokens; None without any.
+      bits_per_byte, bits_per_character, bits_unavailable: see `metrics.bits`.
+      tokens: the symbols; None in a summary.
+      log_probs: log-probability of each token in nats, None for the first.
     """
 
     num_tokens: int
@@ -47,42 +47,42 @@ class Score:
     log_probs: tuple[float | None, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: tokens first, and left out of a summary."""
+        """Returns plain values for JSON: tokens first, left out of a summary."""
         values = sums.plain(vars(self))
         detail = {name: values.pop(name) for name in ("tokens", "log_probs")}
         return (detail if self.tokens is not None else {}) | values
 
 
 class Reader(Protocol):
-    """A model with a state, as scoring sees it.
+    """Interface of a model with a state, as used for scoring.
 
-    Shapes: ids, targets [B, T] int32, T at most `segment_len`; lengths [B] int32, how many of the T
-    are real -> nats [B, T] float32, as NumPy, and the new state.
+    Shapes: ids, targets [B, T] int32, T at most `segment_len`; lengths [B] int32, number of real
+    tokens -> nats [B, T] float32, as NumPy, and the new state.
     """
 
     vocab_size: int
 
     def initial(self, batch_size: int) -> Any:
-        """The state of rows that have read nothing."""
+        """Returns the initial state."""
 
     def nll(
         self, ids: np.ndarray, targets: np.ndarray, state: Any, lengths: np.ndarray
     ) -> tuple[np.ndarray, Any]:
-        """The nats of each target, and the state after the ids."""
+        """Returns the loss of each target in nats, and the state after the ids."""
 
 
 class TextScorer:
-    """Scores texts. Each begins with an empty memory.
+    """Scores texts, each from an empty memory.
 
     Args:
-      reader: a `Reader`: what a model is run by.
+      reader: a `Reader`, which runs the model.
       tokenizer: the one the model was trained with.
       segment_len: tokens read at once.
       batch_size: lines scored at once by `score_each`.
       invalid_utf8: "error", or "replace" by U+FFFD.
 
     Attributes:
-      progress: called after each step where it is set.
+      progress: called after each step; None by default.
     """
 
     def __init__(
@@ -117,23 +117,23 @@ class TextScorer:
     def score_pieces(
         self, pieces: Iterable[text.Piece], *, summary: bool = False, name: str = "text"
     ) -> Score:
-        """Scores one text that comes in pieces, as a `text.Reader` yields them.
+        """Scores one text given in pieces, as a `text.Reader` yields them.
 
-        A `summary` takes the same memory for any length; else the answer grows with the text.
+        A `summary` takes constant memory; otherwise the result grows with the text.
 
         Raises:
           ValueError: it has no tokens, or cannot be read; the message begins with `name`.
         """
-        found = self._score_pieces(pieces, summary)
-        if not found.num_tokens:
+        score = self._score_pieces(pieces, summary)
+        if not score.num_tokens:
             raise ValueError(f"{name} must hold a token, got none")
-        return found
+        return score
 
     def score_each(self, pieces: Iterable[text.Piece], *, summary: bool = False) -> Iterator[Score]:
-        """Scores texts, in order: those of one piece each many at once, longer ones piece by piece.
+        """Scores texts in order: those of a single piece in batches, longer ones piece by piece.
 
         Args:
-          pieces: those of one text after another; the last piece of a text is complete.
+          pieces: the pieces of the texts in turn; the last piece of a text is `complete`.
           summary: as for `score_pieces`.
         """
         pieces = iter(pieces)
@@ -167,9 +167,10 @@ class TextScorer:
         return encoding
 
     def _read(self, encodings: Iterable[Encoding]) -> Iterator[tuple[Encoding, np.ndarray]]:
-        """Yields each piece with the nats known once it is there, and last an empty piece.
+        """Yields (encoding, nll) as full segments become available.
 
-        Until then only whole segments are read: how a text is cut into pieces does not show.
+        A last, empty encoding carries the rest. Until then only full segments are read, so results
+        do not depend on how a text is split into pieces.
         """
         state = self._reader.initial(1)
         unread = np.zeros([0], np.int32)
@@ -183,9 +184,9 @@ class TextScorer:
         yield Encoding(np.zeros([0], np.int32), 0, 0, 0), nll
 
     def _score_window(self, window: Sequence[Encoding], summary: bool) -> Iterator[Score]:
-        """Scores texts of a like length together, padded to a full batch."""
+        """Scores texts in batches of similar length, padded to a full batch."""
         order = sorted(range(len(window)), key=lambda i: len(window[i].ids))
-        found: dict[int, Score] = {}
+        scores: dict[int, Score] = {}
         for start in range(0, len(order), self._batch_size):
             chosen = order[start : start + self._batch_size]
             rows = [window[i].ids for i in chosen]
@@ -195,22 +196,22 @@ class TextScorer:
                 count = _Count()
                 count.add(window[i], nll)
                 detail = () if summary else (self._symbols(window[i].ids), -nll)
-                found[i] = count.score(*detail)
-        yield from (found[i] for i in range(len(window)))
+                scores[i] = count.score(*detail)
+        yield from (scores[i] for i in range(len(window)))
 
     def _nll(self, rows: Sequence[np.ndarray], state) -> tuple[list[np.ndarray], Any]:
-        """The nats of each id of each row but the first, and the state before the last."""
-        found: list[list[np.ndarray]] = [[np.zeros([0], np.float32)] for _ in rows]
+        """Returns the losses of each row's ids but the first, and the state before the last."""
+        losses: list[list[np.ndarray]] = [[np.zeros([0], np.float32)] for _ in rows]
         inputs = segments.cut([row[:-1] for row in rows], self._segment_len)
         targets = segments.cut([row[1:] for row in rows], self._segment_len)
-        for (ids, lengths), (wanted, _) in zip(inputs, targets, strict=True):
-            nll, state = self._reader.nll(ids, wanted, state, lengths)
-            for parts, values, length in zip(found, nll, lengths, strict=True):
+        for (ids, lengths), (target_ids, _) in zip(inputs, targets, strict=True):
+            nll, state = self._reader.nll(ids, target_ids, state, lengths)
+            for parts, values, length in zip(losses, nll, lengths, strict=True):
                 parts.append(values[:length])
             self._scored += int(lengths.sum())
             if self.progress is not None:
                 self.progress(self._scored, self._encoded)
-        return [np.concatenate(parts) for parts in found], state
+        return [np.concatenate(parts) for parts in losses], state
 
     def _symbols(self, ids: np.ndarray) -> tuple[str, ...]:
         symbols = {i: self._tokenizer.symbol(i) for i in np.unique(ids).tolist()}
@@ -218,7 +219,7 @@ class TextScorer:
 
 
 class _Count:
-    """Adds up what a `Score` says."""
+    """Accumulates the values of a `Score`."""
 
     def __init__(self) -> None:
         self._size = TextSize()
@@ -247,7 +248,7 @@ class _Count:
 
 
 def _until_complete(first: text.Piece, others: Iterator[text.Piece]) -> Iterator[text.Piece]:
-    """The pieces of a text that begins with `first`."""
+    """Yields the pieces of a text that begins with `first`."""
     piece: text.Piece | None = first
     while piece is not None:
         yield piece
@@ -255,10 +256,10 @@ def _until_complete(first: text.Piece, others: Iterator[text.Piece]) -> Iterator
 
 
 def lines(pieces: Iterable[text.Piece], longest: int = LONGEST_LINE) -> Iterator[text.Piece]:
-    """The lines of a text as texts of their own, without their line ends, for `score_each`.
+    """Yields the lines of a text as separate texts, without line ends, for `score_each`.
 
-    A line of at most `longest` bytes is one piece. Of a longer one no more than `longest` bytes and
-    a piece are held at a time: it ends where pieces of the text end, and its last piece, perhaps
+    A line of at most `longest` bytes is one piece. Of a longer one at most `longest` bytes plus a
+    piece are held at a time: it is split where pieces of the text end, and its last piece, possibly
     empty, is complete.
     """
     name, offset, rest, is_start = "text", 0, b"", True

@@ -166,7 +166,7 @@ class Signatures(tf.Module):
             scores, state = self._inside.next_scores(last, state, real)  # [B, V]
             chances = tf.cond(
                 step % CHUNK == 0,
-                lambda: samplings.chances(seeds, step // CHUNK, CHUNK),
+                lambda: samplings.uniforms(seeds, step // CHUNK, CHUNK),
                 lambda: chances,
             )  # [B, CHUNK]
             chosen = samplings.choose_by_row(
