@@ -236,7 +236,7 @@ class CheckpointTest(FaultsTest):
         files = {path: path.read_bytes() for path in self.checkpoints.glob("ckpt-4.*")}
         for part, name in (("weights", "weights"), ("optimizer", "slots")):
             self.spoil(part)
-            self.check_refused(f"{name} must be finite, got a NaN .* at checkpoint .*ckpt-4; go on")
+            self.check_refused(f"{name} must be finite, got a NaN .* at checkpoint .*ckpt-4; use")
             for path, content in files.items():
                 path.write_bytes(content)
         self.check_goes_on()

@@ -147,9 +147,7 @@ class CheckpointsTest(parameterized.TestCase):
         weight = model.weights[-1]
         weight.assign(np.full(weight.shape, wrong))
         model_dir.save_weights(self.path, model)
-        message = (
-            f"weights must be finite, got .* in {model_dir.name_of(weight)} at .*ckpt-0; go on"
-        )
+        message = f"weights must be finite, got .* in {model_dir.name_of(weight)} at .*ckpt-0; use"
         with self.assertRaisesRegex(ValueError, message):
             model_dir.restore_weights(self.path, TransformerXL(helpers.tiny_config()))
 
@@ -207,7 +205,7 @@ class CheckpointsTest(parameterized.TestCase):
         self.assertEqual(model_dir.checkpoints(self.folder), [])
         with absltest.mock.patch.object(Checkpoints, "_check_finite"):
             state.checkpoints.save(state.memory)
-        with self.assertRaisesRegex(ValueError, f"{message} checkpoint .*ckpt-4; go on"):
+        with self.assertRaisesRegex(ValueError, f"{message} checkpoint .*ckpt-4; use an earlier"):
             self.restore()
 
     def test_a_checkpoint_of_another_model_is_refused(self):
