@@ -1,4 +1,4 @@
-"""Contenders on the same work: compared, raced, and told as rows beside the machine's ceiling."""
+"""Comparison of contenders on the same work: outputs, times, and the machine's ceiling, as rows."""
 
 import dataclasses
 import functools
@@ -50,12 +50,12 @@ class Contender(NamedTuple):
 
 
 def draw_ids(model: TransformerXL, *shape: int) -> np.ndarray:
-    """Random ids of its vocabulary, the same for the same shape. int32."""
+    """Returns random int32 ids of the model's vocabulary, the same for the same shape."""
     return np.random.default_rng(0).integers(model.config.vocab_size, size=shape, dtype=np.int32)
 
 
 def copy(model: TransformerXL, precision: str, **changes: Any) -> TransformerXL:
-    """A model with the same weights, to be trained in a precision, with changes to its config."""
+    """Returns a model with the same weights, for training in a precision, with config changes."""
     config = dataclasses.replace(model.config, **changes)
     copied = TransformerXL(config, dtype=TRAINED[precision])
     copied.set_weights(model.get_weights())
@@ -63,7 +63,7 @@ def copy(model: TransformerXL, precision: str, **changes: Any) -> TransformerXL:
 
 
 def reader(model: TransformerXL, precision: str, **changes: Any) -> TransformerXL:
-    """The same for inference: its weights are rounded to the precision."""
+    """Returns a copy for inference, its weights rounded to the precision."""
     copied = copy(model, "float32", **changes)
     return copied if precision == "float32" else model_dirs.rounded(copied, precision)
 
@@ -76,7 +76,7 @@ def theirs(
     inputs: Mapping[str, np.ndarray],
     options: Options,
 ) -> Iterator[Contender]:
-    """The peer's, if there is one: first in float32, which all others are held to."""
+    """Yields the peer's contenders, if any: float32 first, the reference of all others."""
     if other is None:
         return
     for precision in peer_precisions(options):
@@ -87,19 +87,19 @@ def theirs(
 
 
 def peer_precisions(options: Options) -> tuple[str, ...]:
-    """What a peer computes in: float32, whatever ours do."""
+    """Returns the peer's precisions: always float32, then those of ours."""
     return tuple(dict.fromkeys(("float32", *options.precisions)))
 
 
 def ways(options: Options) -> Iterator[tuple[str, bool]]:
-    """Each precision of ours, with and without XLA."""
+    """Returns each precision of ours, with and without XLA."""
     return itertools.product(options.precisions, options.jits)
 
 
 def race(
     contenders: Sequence[Contender], tokens: int, flops: float, options: Options
 ) -> list[dict[str, Any]]:
-    """A row for each contender, held to the first in its outputs and in its time.
+    """Returns a row for each contender, its outputs and time compared with the first.
 
     Args:
       contenders: the first is the yardstick.
@@ -126,7 +126,7 @@ def race(
 
 
 def check(what: str, expected: np.ndarray, found: np.ndarray, precision: str) -> None:
-    """Refuses outputs that differ by more than rounding.
+    """Raises if outputs differ by more than rounding.
 
     Raises:
       ValueError: they do; says by how much.

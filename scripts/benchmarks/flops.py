@@ -29,7 +29,7 @@ from txl_tf.configs.model import TransformerXLConfig
 
 
 def inference(config: TransformerXLConfig, segment_len: int) -> float:
-    """FLOPs of a token that is read in a segment of that length; of a single one, with 1."""
+    """Returns the FLOPs of a token read in a segment of this length."""
     inner = config.num_heads * config.head_dim
     num_keys = config.mem_len + segment_len
     layer = (
@@ -46,7 +46,7 @@ def inference(config: TransformerXLConfig, segment_len: int) -> float:
 
 
 def training(config: TransformerXLConfig, batch_size: int, segment_len: int) -> float:
-    """FLOPs of a token of an optimizer step on B rows of that length."""
+    """Returns the FLOPs per token of an optimizer step on B rows of this length."""
     kernel = config.d_model * config.num_heads * config.head_dim
     distances = _num_distances(config, config.mem_len + segment_len)
     memory = 2 * 4 * batch_size * config.mem_len * kernel

@@ -1,11 +1,11 @@
-"""How a suite of scripts/benchmark.py is run."""
+"""Options of the benchmark program's suites."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the flags say of a run; a suite reads of it what it has a use for.
+    """Options of a run, from its flags; each suite reads those that it needs.
 
     Attributes:
       repeats: turns of each contender.

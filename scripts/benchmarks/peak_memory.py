@@ -1,4 +1,4 @@
-"""The most memory that some work takes, found in a process of its own."""
+"""Peak memory of some work, measured in a separate process."""
 
 import multiprocessing
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The most that the machine can do, for what is left to gain: a large matrix product."""
+"""The machine's compute ceiling: speed of a large matrix product."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ FLOPS = 2 * _SIZE**3  # of one product
 
 
 def product(dtype: str) -> Callable[[], object]:
-    """A call that multiplies two square matrices of that dtype."""
+    """Returns a function that multiplies two square matrices of this dtype."""
     left, right = (tf.cast(tf.random.normal([_SIZE, _SIZE]), dtype) for _ in range(2))
     multiply = tf.function(tf.matmul, autograph=False)
 

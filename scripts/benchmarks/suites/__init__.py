@@ -1,1 +1,1 @@
-"""What the benchmark program measures, one module a suite."""
+"""Suites of the benchmark program, one module each."""

@@ -114,7 +114,7 @@ class Core:
         return values.numpy()
 
     def values(self, spec: str | None = None, **changes: Any) -> np.ndarray:
-        """Those of the core itself, or of another, that sees by the same or by changed rules."""
+        """Returns values of this core or another, under the same or a changed mask."""
         core = self.core if spec is None else _core(spec)
         rules = dataclasses.replace(self.rules, **changes)
         return self._attend(core, rules).numpy()
@@ -133,7 +133,7 @@ class Core:
 
 
 def run(config: Config, options: Options) -> list[dict[str, Any]]:
-    """A row for each kind and length.
+    """Returns a row for each kind and length.
 
     Raises:
       ValueError: a kind computes something else than dense attention under its mask.
@@ -159,7 +159,7 @@ def measure(options: Options, lengths: list[int]) -> list[dict[str, Any]]:
 
 
 def alone(point: Point) -> None:
-    """All that a process does whose peak is that of a point."""
+    """Runs the work of a point, in the process whose peak is measured."""
     core = Core(point)
     for _ in range(2):
         core()
@@ -210,7 +210,7 @@ def _row(point: Point, times: dict[Point, timing.Timing], own: dict[Point, int])
 
 
 def _growth(rows: list[dict[str, Any]]) -> float | None:
-    """The slope of log time over log length; None where fewer than two lengths were run."""
+    """Returns the slope of log time over log length; None with fewer than two lengths."""
     measured = [r for r in rows if r["ms"] is not None and r["length"] >= _GROWS_FROM]
     if len(measured) < 2:
         return None

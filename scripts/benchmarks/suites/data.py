@@ -151,7 +151,7 @@ class _Preparation:
 
 
 def check_beginning(data_dir: str, content: str) -> None:
-    """Refuses data that does not begin as the text does."""
+    """Raises if the data do not begin with the ids of the text."""
     lines = content[:_BEGINNING].rpartition("\n")
     beginning = "".join(lines[:2])
     expected = tokenizers.load(data_dir).encode(beginning, complete=False)
@@ -169,7 +169,7 @@ def check_same(data_dir: str, other: str) -> None:
 
 
 def ids_of(data_dir: str, most: int | None = None) -> np.ndarray:
-    """The ids of the split train, or the first of them. [N] int32"""
+    """Returns the ids of split train, or the first of them, [N] int32."""
     batches = Batches(data_dir, "train", batch_size=1, segment_len=1024, mode="eval")
     steps = itertools.islice(batches.arrays(epochs=1), most and most // 1024 + 1)
     first = next(batches.arrays()).ids[0, :1]
@@ -204,7 +204,7 @@ def _words(content: str, peer: str, folder: str, repeats: int) -> list[dict[str,
 
 
 def check_equal(ours: np.ndarray, theirs: np.ndarray) -> None:
-    """Refuses other ids."""
+    """Raises if the ids differ."""
     if not np.array_equal(ours, theirs):
         raise ValueError(
             f"ids must be the peer's, got {len(ours)} and {len(theirs)} that are not all equal"

@@ -60,13 +60,13 @@ def rows(config: Config, content: str, data_dir: str, repeats: int) -> list[dict
 
 
 def reader_of(config: Config, data_dir: str) -> Batches:
-    """The split train, in the sizes of training."""
+    """Returns the reader of split train with the sizes of training."""
     train = config.train
     return Batches(data_dir, "train", batch_size=train.batch_size, segment_len=train.segment_len)
 
 
 def check_rows(reader: Batches, content: str) -> None:
-    """Refuses a reader whose first row does not go through the text from its beginning."""
+    """Raises if the first row of a reader is not the text from its beginning."""
     steps = min(_READS, reader.steps_per_epoch)
     ids = np.concatenate([batch.ids[0] for batch in itertools.islice(reader.arrays(), steps)])
     if ids.astype(np.uint8).tobytes() != content[: len(ids)].encode():
@@ -93,7 +93,7 @@ def run_program(config: Config, data_dir: str) -> timing.Seconds:
 
 
 def read_all(config: Config, data_dir: str) -> None:
-    """One epoch."""
+    """Reads one epoch."""
     for _ in reader_of(config, data_dir).arrays(epochs=1):
         pass
 

@@ -1,4 +1,4 @@
-"""The decode suite: what a token costs that is written after a full memory."""
+"""The decode suite: cost of writing a token after a full memory."""
 
 import contextlib
 import statistics
@@ -52,7 +52,7 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
 
 
 def _late_over_early(call: Callable[[], object]) -> float:
-    """Time of the tokens about number 2,000 over that of those about number 50."""
+    """Returns the time of tokens around number 2,000 over that around number 50."""
     seconds = []
     for _ in range(2048 // decoding.CHUNK):
         begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The edge suite: what a step costs by LiteRT, and by TensorFlow on the SavedModel."""
+"""The edge suite: cost of a step by LiteRT, and by TensorFlow on the SavedModel."""
 
 import os
 import tempfile
@@ -85,7 +85,7 @@ def _by_litert(converted: runtime.EdgeModel, ids) -> Callable[[], np.ndarray]:
 def _check(
     expected: Callable[[], np.ndarray], found: Callable[[], np.ndarray], way: str, tolerance: float
 ) -> None:
-    """Refuses two ways whose scores of the first segments differ."""
+    """Raises if the scores of two ways differ in the first segments."""
     for _ in range(3):
         largest = float(np.abs(expected() - found()).max())
         if not largest <= tolerance:

@@ -1,4 +1,4 @@
-"""The eval suite: what a segment costs, read with keys and values kept."""
+"""The eval suite: cost of reading a segment with a key-value cache."""
 
 import contextlib
 import itertools
@@ -50,7 +50,7 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
 
 
 def with_eval_lengths(model: TransformerXL, config: Config) -> TransformerXL:
-    """The model with the lengths of `config.eval`; its own where there is none."""
+    """Returns the model with the lengths of `config.eval`, or its own where None."""
     lengths = {x: getattr(config.eval, x) for x in ("mem_len", "clamp_len", "attention_span")}
     return model.with_lengths(**{x: value for x, value in lengths.items() if value is not None})
 

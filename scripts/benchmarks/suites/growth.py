@@ -84,7 +84,7 @@ def measure(config: Config, options: Options, at: list[Point]) -> list[dict[str,
 
 
 def points(config: Config) -> list[Point]:
-    """The base of each kind of work, and what differs from it in one length."""
+    """Returns the base point of each kind of work, and its variations in one length."""
     train, evaluation = config.train, config.eval
     segment_len = evaluation.segment_len or train.segment_len
     mem_len = config.model.mem_len if evaluation.mem_len is None else evaluation.mem_len
@@ -103,7 +103,7 @@ def points(config: Config) -> list[Point]:
 
 
 class Evaluation:
-    """Reads one segment again and again; the result of a call is its nats [B, T]."""
+    """Reads one segment repeatedly; a call returns its loss in nats, [B, T]."""
 
     def __init__(self, config: Config, point: Point) -> None:
         self._config, self._point, self._batch = config, point, _batch(config, point)
@@ -173,7 +173,7 @@ _WORKS: dict[str, type[Evaluation] | type[Training]] = {"eval": Evaluation, "tra
 
 
 def _prepared(config: Config, point: Point, *, is_checked: bool) -> Evaluation | Training:
-    """The work of a point, after its first segments."""
+    """Returns the work of a point, after its first segments."""
     logging.info("%s", point)
     keras.utils.set_random_seed(config.train.seed)
     work = _WORKS[point.work](config, point)
@@ -205,7 +205,7 @@ def _batch(config: Config, point: Point) -> Batch:
 
 
 def alone(config: Config, point: Point) -> None:
-    """All that a process does whose peak is that of a point."""
+    """Runs the work of a point, in the process whose peak is measured."""
     _prepared(config, point, is_checked=False)
 
 

@@ -65,7 +65,7 @@ class _Way(NamedTuple):
 
 
 def run(config: Config, options: Options) -> list[dict[str, Any]]:
-    """A row for each attention length and precision.
+    """Returns a row for each attention length and precision.
 
     Raises:
       ValueError: a model computes something else than it should, so that its time says nothing.
@@ -93,7 +93,7 @@ def measure(
 
 
 def vanilla_config(config: TransformerXLConfig) -> TransformerXLConfig:
-    """The same size with absolute positions: what the paper compares with."""
+    """Returns the paper's baseline: the same size with absolute positions."""
     return dataclasses.replace(
         config,
         position="absolute",
@@ -108,7 +108,7 @@ def vanilla_config(config: TransformerXLConfig) -> TransformerXLConfig:
 
 
 def flops(config: TransformerXLConfig, attention_len: int) -> dict[str, float]:
-    """Of one token, by "vanilla" and by "ours"; see above."""
+    """Returns the FLOPs of one token, for "vanilla" and "ours"; see above."""
     inner = config.num_heads * config.head_dim
     layer = 2 * (4 * config.d_model * inner + 2 * config.d_model * config.d_inner)
     seen = config.num_layers * (layer + 4 * attention_len * inner)
