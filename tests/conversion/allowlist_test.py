@@ -146,7 +146,7 @@ class HostileTest(pickled.PickleFileTest):
         self.refuse(dumps(call("_codecs.encode", "x", "zip")), "in latin1, got zip")
         based = call("copyreg._reconstructor", Global("utils.X"), Global("builtins.int"), 3)
         self.refuse(dumps(based), "objects derived from object")
-        self.refuse(dumps(pickled.persistent("storage")), "got one with parts elsewhere")
+        self.refuse(dumps(pickled.persistent("storage")), "got one with external parts")
         storage = made("torch.nn.modules.Storage")
         tensor = call("torch._utils._rebuild_tensor_v2", storage, 0, (1,), (1,), False, {})
         self.refuse(dumps(tensor), "make tensors of storages, got Record")
