@@ -367,7 +367,7 @@ class WordTest(parameterized.TestCase):
         start = tokenizers.WordTokenizer.start(vocab_size=None, min_count=0)
         start.add(start.observe(text.Piece("\n".join(map(chr, range(20000, 20100))).encode())))
         (warning,) = start.warnings()
-        self.assertIn("100 of 100 words are different", warning)
+        self.assertIn("100 of 100 words are distinct", warning)
         start.add(start.observe(text.Piece(b"a " * 150)))
         self.assertEmpty(start.warnings())
 

@@ -144,7 +144,7 @@ class AwkwardTextTest(ProgramCase):
     def test_text_without_spaces_is_warned_of(self):
         lines = "".join(f"{chr(0x4E00 + i)}{chr(0x5E00 + i)}\n" for i in range(50))
         _, log = self.succeed(f"--train={self.file(lines)}", "--tokenizer=word")
-        self.assertIn("warning: 50 of 50 words are different", log)
+        self.assertIn("warning: 50 of 50 words are distinct", log)
         self.assertIn("a tokenizer of characters, bytes or subwords may suit it better", log)
 
     def test_bytes(self):
