@@ -297,7 +297,7 @@ class ProgramTest(ServerTestCase):
         (["--score=a", "--timeout=0"], "timeout must be above 0, got 0.0"),
         (["--score=a", "--server=nowhere"], "server must be HOST:PORT or http://HOST:PORT, got"),
         (["--score=a", "--server=ftp://x:1"], "server must be HOST:PORT or http://HOST:PORT, got"),
-        (["--score=a", "--model="], "model must be a name, got ''"),
+        (["--score=a", "--model="], "flag --model must have a value, got none"),
     )
     def test_wrong_flags(self, flags, message):
         _, stderr = trained.run("serving_client", "--model=toy", *flags, code=2)
