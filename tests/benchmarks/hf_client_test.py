@@ -109,7 +109,10 @@ class FakeTest(parameterized.TestCase):
         self.assertEqual(asked.keys(), expected.keys() | {"checkpoint", "inputs"})
 
     @parameterized.parameters(
-        (dict(attend_to_initial_zeros=False), "of TransfoXL, got: a fresh memory's zeros take"),
+        (
+            dict(attend_to_initial_zeros=False),
+            "of TransfoXL, got: zeros of an initial memory receive",
+        ),
         (dict(attention_span=5), "got: same_length sees mem_len keys there, here 5"),
         (dict(attention=("topk(k=2)",)), "representable in huggingface, got attention topk"),
     )

@@ -60,7 +60,7 @@ class KindsTest(model_laws.Laws, parameterized.TestCase):
 
 class ConfigTest(parameterized.TestCase):
     @parameterized.parameters(
-        (dict(position="absolute"), "mem_len must be 0 for position absolute: what is .* got 4"),
+        (dict(position="absolute"), "mem_len must be 0 for position absolute, as memory .* got 4"),
         (dict(position="absolute_per_layer", num_positions=6), "mem_len must be 0 .* got 4"),
         (dict(position="shaw"), "num_positions must be given for position shaw, got none"),
         (dict(num_positions=6), "num_positions must be none for position xl, .* got 6"),

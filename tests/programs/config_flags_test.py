@@ -133,7 +133,10 @@ class ConfigFlagsTest(parameterized.TestCase):
         text = " ".join(done.stdout.split())
         told = "--batch_size: Rows of one optimizer step over all replicas."
         self.assertIn(f"{told} The same as --set=train.batch_size=...", text)
-        self.assertIn("--beta: Of Adam; epsilon is added to the uncorrected root.", text)
+        text_of_beta = (
+            '--beta: Of Adam; epsilon is added before bias correction ("epsilon hat" of Adam).'
+        )
+        self.assertIn(text_of_beta, text)
         self.assertIn("--preset: <tiny|tiny_topk", text)
         self.assertIn("--[no]jit", text)
         self.assertIn("--set: A change to the configuration", text)

@@ -324,7 +324,7 @@ class RefusalTest(TrainProgramTest):
 
     def test_a_folder_without_data(self):
         self.data = self.folder / "nowhere"
-        self.check_refused(1, "data_dir must hold metadata.json, .*got '.*nowhere'")
+        self.check_refused(1, "data_dir must hold metadata.json of .*got '.*nowhere'")
 
     def test_preemption_notices_without_a_server(self):
         self.environment = _ENVIRONMENT | {"GCE_METADATA_HOST": "127.0.0.1:9"}

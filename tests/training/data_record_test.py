@@ -63,7 +63,7 @@ class FileTest(parameterized.TestCase):
         self.assertNotIn("data.json.new", os.listdir(self.folder))
 
     @parameterized.parameters(
-        ("{", "data.json: record must be JSON, got Expecting .*; without the file the data at"),
+        ("{", "data.json: record must be JSON, got Expecting .*; delete the file to accept"),
         ("[]", r"record must be a JSON object, got \[\]"),
         ('{"train": null, "valid": null}', "train must be a JSON object, got None"),
         ('{"train": {"tokens": "9"}}', "train.tokens must be a whole number, got '9'"),
@@ -150,7 +150,7 @@ class RunTest(absltest.TestCase):
     def test_a_start_that_was_killed_begins_there_again(self):
         first, other = self.data("first"), self.data("other", train=OTHER)
         self.train(first)
-        killed = absltest.mock.patch.object(loop._Run, "go_on", side_effect=RuntimeError)
+        killed = absltest.mock.patch.object(loop._Run, "train", side_effect=RuntimeError)
         with killed, self.assertRaises(RuntimeError):
             self.train(other, "train.train_steps=6", new_data=True)
         self.train(other, "train.train_steps=6")
@@ -164,7 +164,9 @@ class RunTest(absltest.TestCase):
             self.train(first, *longer)
         with self.assertLogs(level="WARNING") as logs:
             result = self.train(first, *longer, new_data=True)
-        self.assertIn("eval.mem_len changes from 4 to 2: the best validation", logs.output[0])
+        self.assertIn(
+            "eval.mem_len changes from 4 to 2: resetting the best validation", logs.output[0]
+        )
         self.assertEqual(result.best_nats_per_token, result.valid.nats_per_token)
         self.assertEqual(model_dir.load(str(self.folder / "run")).step, 6)
         self.assertEqual(self.restarts, [False, False])  # reads on

@@ -174,7 +174,7 @@ class CheckTest(parameterized.TestCase):
         self.check(chars("abcdefghij?k"), mem_len=9, dropout=0.5)
 
     def test_rows_without_symbols(self):
-        message = "model.vocab_size must stay 16 as in .* of 11 symbols, got 12"
+        message = "model.vocab_size must stay 16 as in .* has 11 symbols, got 12"
         with self.assertRaisesRegex(ValueError, message):
             self.check(chars("abcdefghij?k"), size=16)
 
@@ -233,7 +233,7 @@ class RunTest(absltest.TestCase):
 
     def killed(self, *args, **options):
         """A run that ends before its first step."""
-        killed = absltest.mock.patch.object(loop._Run, "go_on", side_effect=RuntimeError("killed"))
+        killed = absltest.mock.patch.object(loop._Run, "train", side_effect=RuntimeError("killed"))
         with killed, self.assertRaisesRegex(RuntimeError, "killed"):
             self.train(*args, **options)
 

@@ -191,7 +191,7 @@ class ResumeTest(RunTest):
         told = "\n".join(logs.output)
         self.assertIn("train.train_steps changes from 8 to 10", told)
         self.assertIn("learning rate jumps at step 8 from 0.0002 to 0.0251, as the sch", told)
-        self.assertIn("that of 10 steps; learning_rate 0.000398 would go on with the old", told)
+        self.assertIn("now spans 10 steps; learning_rate 0.000398 would keep the old rate", told)
         self.assertEqual(model_dir.read_config(self.path()).train.train_steps, 10)
 
 
@@ -319,7 +319,10 @@ class RefusalTest(RunTest):
     def test_no_preemption_notices_to_be_had(self):
         environment = dict(GCE_METADATA_HOST="127.0.0.1:http")
         patched = absltest.mock.patch.dict(os.environ, environment)
-        with patched, self.assertRaisesRegex(ValueError, "preemption_notice must be none where"):
+        with (
+            patched,
+            self.assertRaisesRegex(ValueError, "preemption_notice must be none on this machine"),
+        ):
             self.train(config(), preemption_notice="gce")
         self.assertFalse(os.path.exists(self.path()))
 

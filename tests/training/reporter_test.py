@@ -115,7 +115,7 @@ class WatchTest(parameterized.TestCase):
         self.assertEqual(result.best_nats_per_token, 1.0)
         self.assertEqual(model_dir.load(self.path(), "latest").step, 6)
         self.assertEqual(model_dir.load(self.path()).step, 4)
-        self.assertIn("no improvement on nats=", "\n".join(logs.output))
+        self.assertIn("no improvement on loss=", "\n".join(logs.output))
         result = self.train(changes)
         self.assertEqual((result.step, result.stopped_by), (6, loop.EARLY_STOP))
         self.assertEqual(self.count, 6)

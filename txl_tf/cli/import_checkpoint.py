@@ -82,7 +82,7 @@ def main(argv: list[str]) -> None:
         told_by.insert(1, f"{', '.join(imported.stored_flags)} in the checkpoint")
     result = {"model_dir": _MODEL_DIR.value, "format": _FORMAT.value, "config_source": told_by}
     numbers = dataclasses.asdict(imported)
-    del numbers["told"]
+    del numbers["stored_flags"]
     print(json.dumps(result | numbers))
 
 

@@ -247,7 +247,9 @@ class EdgeTest(parameterized.TestCase):
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 255
         path.write_bytes(data)
-        with self.assertRaisesRegex(ValueError, f"{path} must be the file described in .* got another"):
+        with self.assertRaisesRegex(
+            ValueError, f"{path} must be the file described in .* got another"
+        ):
             runtime.EdgeModel(str(path))
 
     def test_missing_and_foreign_files(self):

@@ -259,7 +259,7 @@ class ExportTest(parameterized.TestCase):
         broken = unittest.mock.patch.dict(
             quantization.QUANTIZATIONS, none=unittest.mock.Mock(side_effect=error)
         )
-        with broken, self.assertRaisesRegex(ValueError, "TFLite's own operators: .*'tf.X' op is"):
+        with broken, self.assertRaisesRegex(ValueError, "TFLite builtins, got: .*'tf.X' op is"):
             self.export()
 
     def test_operators_that_are_not_built_in_are_refused(self):
@@ -267,7 +267,7 @@ class ExportTest(parameterized.TestCase):
         with (
             unittest.mock.patch.object(quantization, "convert", return_value=b""),
             unittest.mock.patch.object(flatbuffer, "count_ops", return_value=ops),
-            self.assertRaisesRegex(ValueError, "own operators, got .'FlexErf'"),
+            self.assertRaisesRegex(ValueError, "TFLite builtins, got .'FlexErf'"),
         ):
             self.export()
 
