@@ -48,7 +48,7 @@ class LocalAttention(DenseAttention):
         by_head = content_query, position_query, keys, values
         groups = self._groups(content_query.shape[1])
         if len(groups) == 1:
-            (dilation,) = set(self.spec.dilations)
+            ((_, dilation),) = groups
             return self._attend_dilated(*by_head, encodings, visibility, dropout_key, dilation)
         attended = []
         for index, (heads, dilation) in enumerate(groups):

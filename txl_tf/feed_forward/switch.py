@@ -5,7 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
-from txl_tf.configs import layer_specs
+from txl_tf.feed_forward.base import FeedForward
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops.shapes import shape_of
 
@@ -13,7 +13,7 @@ _TILE = 128  # maximum number of tokens in a tile, which one expert processes, w
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class SwitchFeedForward(keras.layers.Layer):
+class SwitchFeedForward(FeedForward):
     """Top-1 routing over E nets (arXiv 2101.03961): y = p_e relu(x W_e) V_e, e = argmax p.
 
     p = softmax(x R), in float32 under any policy. In training an expert takes
@@ -37,26 +37,14 @@ class SwitchFeedForward(keras.layers.Layer):
       routing: [3] float32 of the last call: the auxiliary loss, the fraction of tokens dropped, and
         the entropy of the experts' shares in a group, divided by that of equal shares.
 
-    Args:
-      spec: a `configs.layer_specs.Switch`.
-      d_model: D.
-      d_inner: F.
-      dropout: rate after the activation, where the spec has no other.
-      site: its dropout site; see `ops.dropout`.
-      init_std: standard deviation of the router's initializer; the experts' is
-        (0.1 / fan-in)^0.5.
+    Arguments: those of `FeedForward`; `dropout` counts where the spec has no `expert_dropout`, and
+    `init_std` is that of the router: that of the experts is (0.1 / fan-in)^0.5.
     """
 
     ROUTES = True
 
-    def __init__(self, spec, *, d_model, d_inner, dropout=0.0, site=0, init_std=0.02, **kwargs):
-        super().__init__(**kwargs)
-        self.spec = spec
-        self.d_model = d_model
-        self.d_inner = d_inner
-        self.dropout = dropout
-        self.site = site
-        self.init_std = init_std
+    def __init__(self, spec, **kwargs):
+        super().__init__(spec, **kwargs)
         self.routing = None
 
     def build(self, input_shape):
@@ -245,16 +233,6 @@ class SwitchFeedForward(keras.layers.Layer):
         entropy = weighted_mean(entropies, counts) / math.log(max(self.spec.experts, 2))
         dropped = weighted_mean(1.0 - tf.cast(kept, tf.float32), real)
         return tf.stack([self.spec.balance_loss * balance + self.spec.z_loss * z, dropped, entropy])
-
-    def get_config(self):
-        own = ("d_model", "d_inner", "dropout", "site", "init_std")
-        fields = {name: getattr(self, name) for name in own}
-        return super().get_config() | fields | {"spec": str(self.spec)}
-
-    @classmethod
-    def from_config(cls, config):
-        spec = layer_specs.parse(layer_specs.FEED_FORWARD, config["spec"])
-        return cls(**{**config, "spec": spec})
 
 
 def _queue_positions(assigned):

@@ -2,8 +2,8 @@
 
 import keras
 
-from txl_tf.configs.model import LayerConfig
 from txl_tf.feed_forward import make_feed_forward
+from txl_tf.layers.configured_layer import ConfiguredLayer
 from txl_tf.layers.position_kinds import POSITIONS
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import kv_cache
@@ -13,7 +13,7 @@ SITES = 4  # dropout sites in a block: attention weights, its output, inside the
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class Block(keras.layers.Layer):
+class Block(ConfiguredLayer):
     """Attention and feed-forward, each with a residual and a LayerNorm.
 
     The norm follows the sum, as in the paper, or precedes each sub-layer (`pre_norm`); then it is
@@ -34,13 +34,10 @@ class Block(keras.layers.Layer):
     """
 
     def __init__(self, config, *, site=0, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-        self.site = site
+        super().__init__(config, site=site, **kwargs)
         self.routing = None  # of the last call, if the net routes tokens
-        common = dict(dtype=self.dtype_policy)
         self.attention = POSITIONS[config.position].attention(
-            config, site=site, name="attention", **common
+            config, site=site, dtype=self.dtype_policy, name="attention"
         )
         self.feed_forward = make_feed_forward(
             config.feed_forward,
@@ -49,8 +46,8 @@ class Block(keras.layers.Layer):
             dropout=config.dropout,
             site=site + 2,
             init_std=config.init_std,
+            dtype=self.dtype_policy,
             name="feed_forward",
-            **common,
         )
         self.attention_norm = self._norm("attention_norm")
         self.feed_forward_norm = self._norm("feed_forward_norm")
@@ -126,10 +123,3 @@ class Block(keras.layers.Layer):
         x += dropouts.dropout(output, self.config.dropout, dropout_key, self.site + 3)
         routing = (self.feed_forward.routing,) if self.feed_forward.ROUTES else ()
         return x if self.config.pre_norm else self.feed_forward_norm(x), keys, values, *routing
-
-    def get_config(self):
-        return super().get_config() | {"config": self.config.to_dict(), "site": self.site}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "config": LayerConfig.from_dict(config["config"])})

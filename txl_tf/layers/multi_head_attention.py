@@ -4,12 +4,12 @@ import keras
 import tensorflow as tf
 
 from txl_tf.attention import make_core
-from txl_tf.configs.model import LayerConfig
+from txl_tf.layers.configured_layer import ConfiguredLayer
 from txl_tf.ops import linear
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class Attention(keras.layers.Layer):
+class Attention(ConfiguredLayer):
     """Projections around an attention core: queries of the segment, keys of memory and segment.
 
     Keys, values and encodings are arguments, projected by `keys_values` and `encodings` of this
@@ -36,9 +36,7 @@ class Attention(keras.layers.Layer):
     NORMS_QUERIES = False
 
     def __init__(self, config, *, site=0, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-        self.site = site
+        super().__init__(config, site=site, **kwargs)
         self.attend = make_core(
             config.attention,
             dropout=config.attention_dropout,
@@ -110,13 +108,6 @@ class Attention(keras.layers.Layer):
             **({"x": x if normed is None else normed} if self.attend.TAKES_INPUT else {}),
         )  # [B, H, T, K]
         return linear.project_from_heads(attended, self.output_kernel)
-
-    def get_config(self):
-        return super().get_config() | {"config": self.config.to_dict(), "site": self.site}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "config": LayerConfig.from_dict(config["config"])})
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

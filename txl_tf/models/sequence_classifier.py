@@ -9,8 +9,26 @@ from txl_tf.models.pooling import POOLING
 from txl_tf.models.task_head import Head, label_layer
 
 
+class _LabelHead(Head):
+    """Base class of heads that score labels."""
+
+    def __init__(self, config, num_labels, *, segment_len=None, **kwargs):
+        is_count = isinstance(num_labels, numbers.Integral) and num_labels >= 2
+        validation.check(is_count, "num_labels", "be a whole number of at least 2", num_labels)
+        super().__init__(config, segment_len=segment_len, **kwargs)
+        self.num_labels = num_labels
+        self.label_scores = label_layer(config, num_labels)
+        self.build()
+
+    def build(self, input_shape=None):
+        self.label_scores.build((None, self.config.d_model))
+
+    def get_config(self):
+        return super().get_config() | {"num_labels": self.num_labels}
+
+
 @keras.saving.register_keras_serializable(package="txl_tf")
-class SequenceClassifier(Head):
+class SequenceClassifier(_LabelHead):
     """Classifier of texts, from the pooled states of their tokens.
 
     A causal backbone reads a long text in segments with a memory; the states of all segments are
@@ -26,26 +44,19 @@ class SequenceClassifier(Head):
     """
 
     def __init__(self, config, num_labels, pooling="mean", *, segment_len=None, **kwargs):
-        _check_num_labels(num_labels)
-        super().__init__(config, segment_len=segment_len, **kwargs)
+        super().__init__(config, num_labels, segment_len=segment_len, **kwargs)
         backbones.check_pooling(pooling, config.is_causal)
-        self.num_labels = num_labels
         self.pooling = pooling
-        self.label_scores = label_layer(config, num_labels)
-        self.build()
-
-    def build(self, input_shape=None):
-        self.label_scores.build((None, self.config.d_model))
 
     def scores_of(self, states, lengths):
         return self.label_scores(POOLING[self.pooling](states, lengths))
 
     def get_config(self):
-        return super().get_config() | {"num_labels": self.num_labels, "pooling": self.pooling}
+        return super().get_config() | {"pooling": self.pooling}
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class TokenClassifier(Head):
+class TokenClassifier(_LabelHead):
     """Classifier of tokens; with a causal backbone, from the text up to each token.
 
     Shapes: those of `Head`; scores are [B, T, num_labels], targets [B, T], -1 where ignored;
@@ -56,24 +67,6 @@ class TokenClassifier(Head):
       num_labels: number of labels, at least 2.
     """
 
-    def __init__(self, config, num_labels, *, segment_len=None, **kwargs):
-        _check_num_labels(num_labels)
-        super().__init__(config, segment_len=segment_len, **kwargs)
-        self.num_labels = num_labels
-        self.label_scores = label_layer(config, num_labels)
-        self.build()
-
-    def build(self, input_shape=None):
-        self.label_scores.build((None, None, self.config.d_model))
-
     def scores_of(self, states, lengths):
         del lengths
         return self.label_scores(states)
-
-    def get_config(self):
-        return super().get_config() | {"num_labels": self.num_labels}
-
-
-def _check_num_labels(num_labels):
-    is_count = isinstance(num_labels, numbers.Integral) and num_labels >= 2
-    validation.check(is_count, "num_labels", "be a whole number of at least 2", num_labels)
