@@ -21,7 +21,7 @@ class TextStream:
         self._enough = 2 * _KEPT  # ids, with which a place to begin is looked for
 
     def add(self, ids: Iterable[int]) -> str:
-        """The new text after `ids`, of which those of -1 are none."""
+        """Returns the new text after `ids`, ignoring those of -1."""
         self._ids += [int(i) for i in ids if i >= 0]
         content = self._decode(self._ids)
         new = self._show(content.rstrip(_REPLACEMENT))
@@ -29,7 +29,7 @@ class TextStream:
         return new
 
     def finish(self) -> str:
-        """What is left at the end: incomplete characters, each as U+FFFD."""
+        """Returns the rest at the end: incomplete characters, each as U+FFFD."""
         return self._show(self._decode(self._ids))
 
     def _forget(self, content: str) -> None:

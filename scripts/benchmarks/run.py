@@ -50,7 +50,7 @@ from txl_tf.progress import Progress
 
 
 class _Suite(NamedTuple):
-    """What a suite runs, and what it starts from: a preset, and changes that --set may undo."""
+    """A suite: its function, its preset, and changes of that which --set may undo."""
 
     run: Callable[[Config, Options], list[dict[str, Any]]]
     preset: str = "tiny"

@@ -130,16 +130,21 @@ class RunTest(parameterized.TestCase):
     def test_an_exit_code_of_main_is_the_programs(self):
         self.assertEqual(self.run_demo("--data_dir=x", body="return 75").returncode, 75)
 
-    def test_interrupting_is_one_line(self):
-        helpers.usual_signals(self)
-        body = 'print("ready", flush=True); time.sleep(60)'
+    def signalled(self, number, body):
+        """Sends a signal once the program is ready -> its exit code, stdout since then, stderr."""
         command = self.command("--data_dir=x", body=body)
         pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         with subprocess.Popen(command, env=_ENVIRONMENT, **pipes) as process:
             self.assertEqual(process.stdout.readline(), "ready\n")
-            process.send_signal(signal.SIGINT)
-            _, stderr = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 130)
+            process.send_signal(number)
+            stdout, stderr = process.communicate(timeout=60)
+        return process.returncode, stdout, stderr
+
+    def test_interrupting_is_one_line(self):
+        helpers.usual_signals(self)
+        body = 'print("ready", flush=True); time.sleep(60)'
+        code, _, stderr = self.signalled(signal.SIGINT, body)
+        self.assertEqual(code, 130)
         self.assertEqual(stderr.splitlines()[2:], ["demo: interrupted"])
 
     def test_sigterm_is_one_line_and_clears_up(self):
@@ -149,13 +154,8 @@ class RunTest(parameterized.TestCase):
             "        stack.callback(print, 'cleared', flush=True)\n"
             "        print('ready', flush=True); time.sleep(60)"
         )
-        command = self.command("--data_dir=x", body=body)
-        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        with subprocess.Popen(command, env=_ENVIRONMENT, **pipes) as process:
-            self.assertEqual(process.stdout.readline(), "ready\n")
-            process.terminate()
-            stdout, stderr = process.communicate(timeout=60)
-        self.assertEqual((process.returncode, stdout), (143, "cleared\n"))
+        code, stdout, stderr = self.signalled(signal.SIGTERM, body)
+        self.assertEqual((code, stdout), (143, "cleared\n"))
         self.assertEqual(stderr.splitlines()[2:], ["demo: terminated"])
 
     def test_sigterm_ends_what_does_not_end(self):
@@ -165,13 +165,8 @@ class RunTest(parameterized.TestCase):
             "        print('ready', flush=True); time.sleep(60)\n"
             "    except BaseException: time.sleep(60)"
         )
-        command = self.command("--data_dir=x", body=body)
-        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        with subprocess.Popen(command, env=_ENVIRONMENT, **pipes) as process:
-            self.assertEqual(process.stdout.readline(), "ready\n")
-            process.terminate()
-            _, stderr = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 143)
+        code, _, stderr = self.signalled(signal.SIGTERM, body)
+        self.assertEqual(code, 143)
         self.assertEqual(stderr.splitlines()[2:], ["demo: terminated"])
 
     def test_closed_streams_are_the_null_device(self):

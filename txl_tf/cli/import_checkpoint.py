@@ -87,7 +87,7 @@ def main(argv: list[str]) -> None:
 
 
 def _given() -> tuple[dict[str, Any], list[str]]:
-    """What is said beyond the shapes, and who says it; later ones win."""
+    """Returns hyperparameters that shapes do not show, and their sources; later ones win."""
     found: dict[str, Any] = {}
     told_by = ["shapes"]
     path = None if _CONFIG.value else _beside(_CHECKPOINT.value)

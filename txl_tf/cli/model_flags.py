@@ -88,7 +88,7 @@ def refuse(because: str, *names: str) -> None:
 
 
 def state() -> str:
-    """What the model remembers by; a name in `choices.STATES`."""
+    """Returns the kind of state that the flags ask for, a name in `choices.STATES`."""
     return flags.FLAGS.state
 
 
