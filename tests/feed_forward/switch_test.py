@@ -156,7 +156,7 @@ class SwitchTest(parameterized.TestCase):
         self.assertEqual(int(net._capacity(tf.constant(2**20), 1e6)), 2**20)
 
     def test_experts_may_lie_on_several_devices(self):
-        """As docs/kinds.md says: the places of an expert travel to where it is, and back."""
+        """As docs/variants.md says: the slots of an expert travel to its device, and back."""
         devices, sizes = 2, (3, 6, 4, 5)  # G, E, C, D
         net = make(5, 7, experts=6)
         draw = np.random.default_rng(0).normal

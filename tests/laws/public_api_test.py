@@ -56,7 +56,7 @@ class PublicApiTest(absltest.TestCase):
         return done.stdout.strip()
 
     def test_the_readme_lists_exactly_these_names(self):
-        section = (helpers.ROOT / "README.md").read_text().partition("## As a library")[2]
+        section = (helpers.ROOT / "README.md").read_text().partition("## Python API")[2]
         rows = re.findall(r"^\| (`.*?) \|", section.partition("\n## ")[0], re.MULTILINE)
         names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
         self.assertCountEqual(names, txl_tf.__all__)
