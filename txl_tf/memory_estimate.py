@@ -8,12 +8,12 @@ from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
 from txl_tf.configs.run import TrainConfig
 
 Model = TransformerXLConfig | EncoderConfig
-_FLOAT = 4  # bytes; of weights, sums, scores and losses, whatever the precision
+_FLOAT = 4  # bytes: weights, sums, scores and losses are float32 in every precision
 _GENERATED = 48  # bytes of a generated id: two arrays, a list and its text
 
 
 class _Parts:
-    """Base class of dataclasses whose fields are bytes."""
+    """Base class of estimates: dataclasses whose fields are bytes."""
 
     @property
     def parts(self) -> dict[str, int]:
@@ -34,24 +34,24 @@ class _Parts:
 class MemoryEstimate(_Parts):
     """Bytes of one replica in training.
 
-    Letters as in shapes; P is the number of parameters, N = H K, c the bytes of a number in the
-    compute precision, B the rows of one step, b those of one part of it (see `accumulate_steps`),
+    Letters as in shapes; P is the number of parameters, N = H K, c the bytes of a value in the
+    compute precision, B the rows of a step, b the rows of a microbatch (see `accumulate_steps`),
     S' = min(S, reach + 1) the keys that a layer's attention scores, S if dense. TensorFlow and
-    XLA's compiler need 0.5 to 1 GB more on a CPU; there a further row of preset small was measured
-    at 87 MB, against 85 MB by these formulas.
+    XLA's compiler need another 0.5 to 1 GB on a CPU, where each further row of preset small was
+    measured at 87 MB, against 85 MB by these formulas.
 
     Attributes:
       weights: 4 P.
       optimizer: 8 P, Adam's two slots.
-      gradients: 4 P, or 8 P with several parts: the sum and the next addend.
+      gradients: 4 P, or 8 P with several microbatches: the sum and the next addend.
       memory: 2 B L M D c: before and after the step.
       activations: of one segment, kept for the backward pass:
         L b c (6 T D + 4 T N + 2 S N + 2 T F), the residual stream and its two sums and norms,
         queries (with either bias), context, keys, values and the feed-forward net's hidden layer;
         L b 4 (2 H T S'), scores and weights; with `rematerialize` these two of one layer, and
         L b c T D, the inputs of all;
-        b 4 (3 T V'), logits, their softmax and its gradient; V' is V, or with cut-offs the words
-        and clusters of the head, as tails are computed in small chunks.
+        b 4 (3 T V'), logits, their softmax and its gradient; V' is V, or with cut-offs the size of
+        the head (words and clusters), as tails are computed in small chunks.
     """
 
     weights: int
@@ -68,29 +68,30 @@ class InferenceEstimate(_Parts):
     Letters as in `MemoryEstimate`.
 
     Attributes:
-      encodings: L R N c, cached projected distances R, those within reach.
-      state: 2 B L M 2 N c, keys and values before and after a step; of hidden states
+      encodings: L R N c, the cached projections of the R distances within reach.
+      state: 2 B L M 2 N c, keys and values before and after a step; for hidden states
         2 B L M D c.
       activations: B (2 S N c + 4 T (D + V')), keys and values of one layer, its output, and the
-        scores of words. Attention is computed in blocks.
-      written: 48 for each id to generate.
+        logits. Attention is computed in blocks.
+      generated: 48 for each generated id.
     """
 
     encodings: int
     state: int
     activations: int
-    written: int = 0
+    generated: int = 0
 
 
-def least_weights(model: Model) -> int:
-    """Returns the bytes of `least_parameters`."""
-    return _FLOAT * least_parameters(model)
+def min_weight_bytes(model: Model) -> int:
+    """Returns a lower bound of the bytes of the weights."""
+    return _FLOAT * min_parameters(model)
 
 
-def least_parameters(model: Model) -> int:
-    """Returns a lower bound of the number of weights: tables and matrices of every such model.
+def min_parameters(model: Model) -> int:
+    """Returns a lower bound of the number of parameters.
 
-    Norms, biases, softmax tables and projections of embeddings are left out.
+    Counts embeddings and the matrices of the layers, but not norms, biases, softmax tables and
+    projections of embeddings.
     """
     total = 0
     for spec, count in _repeated(model.feed_forward_specs, model.num_layers):
@@ -127,19 +128,19 @@ def memory_estimate(
       num_parameters: P.
       num_replicas: number of replicas that share the rows.
       num_tokens: T; None is `train.segment_len`.
-      num_words: V'; None is that of the model.
+      num_words: V'; None is the model's.
     """
     compute = _FLOAT if train.precision == "float32" else 2
     rows = train.batch_size // num_replicas
     memory = 2 * rows * model.num_layers * model.mem_len * model.d_model * compute
-    has_parts = train.accumulate_steps > 1
+    accumulates = train.accumulate_steps > 1
     tokens = train.segment_len if num_tokens is None else num_tokens
     words = _num_words(model) if num_words is None else num_words
     layers = _layers_of_a_row(model, tokens, compute, train.rematerialize)
     return MemoryEstimate(
         weights=_FLOAT * num_parameters,
         optimizer=2 * _FLOAT * num_parameters,
-        gradients=(2 if has_parts else 1) * _FLOAT * num_parameters,
+        gradients=(2 if accumulates else 1) * _FLOAT * num_parameters,
         memory=memory,
         activations=rows // train.accumulate_steps * (layers + _FLOAT * 3 * tokens * words),
     )
@@ -154,19 +155,19 @@ def inference_estimate(
     num_encodings: int = 0,
     compute: int = _FLOAT,
     keeps_keys: bool = True,
-    num_written: int = 0,
+    num_generated: int = 0,
 ) -> InferenceEstimate:
     """Estimates the memory of inference.
 
     Args:
       model: config of the model.
       num_rows: B.
-      num_tokens: T, read at once.
-      mem_len: M; None is that of the model.
+      num_tokens: T, the ids of a call.
+      mem_len: M; None is the model's.
       num_encodings: number of cached projected distances.
-      compute: bytes of a number, c.
-      keeps_keys: whether the state is keys and values, not hidden states.
-      num_written: ids to generate for each row.
+      compute: c.
+      keeps_keys: whether the state is keys and values rather than hidden states.
+      num_generated: ids to generate for each row.
     """
     slots = model.mem_len if mem_len is None else mem_len
     keys, inner = slots + num_tokens, model.num_heads * model.head_dim
@@ -182,7 +183,7 @@ def inference_estimate(
         encodings=distances * inner * compute,
         state=2 * num_rows * model.num_layers * slots * width * compute,
         activations=num_rows * activations,
-        written=_GENERATED * num_rows * num_written,
+        generated=_GENERATED * num_rows * num_generated,
     )
 
 
@@ -214,7 +215,7 @@ def _repeated(specs: Sequence[LayerSpec], num_layers: int) -> Iterator[tuple[Lay
 
 
 def _num_words(model: Model) -> int:
-    """Returns V', the number of scores of a token computed at once."""
+    """Returns V', the number of logits of a token that are computed at once."""
     if isinstance(model, TransformerXLConfig) and model.cutoffs:
         return model.cutoffs[0] + len(model.cutoffs)
     return model.vocab_size

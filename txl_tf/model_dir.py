@@ -1,4 +1,4 @@
-"""model_dir: the folder of a run or an import, with config, tokenizer and checkpoints.
+"""Folder of a run or an import ("model_dir"): config, tokenizer and checkpoints.
 
     config.json                       the Config
     data.json                         the data of the run, and its validation settings
@@ -54,7 +54,10 @@ class Loaded:
 
 
 def load(path: str, which: str | None = None, dtype: str | None = None) -> Loaded:
-    """Loads the model of a folder, also while a run writes to it.
+    """Loads the model of a folder; safe while a run writes to it.
+
+        loaded = txl_tf.load("/tmp/model")
+        scorer = txl_tf.Scorer(loaded.model, loaded.tokenizer)
 
     Args:
       path: the folder.
@@ -67,7 +70,7 @@ def load(path: str, which: str | None = None, dtype: str | None = None) -> Loade
     """
     config = read_config(path)
     sizes = memory_estimate.sizes_of(config.model)
-    weights = memory_estimate.least_weights(config.model)
+    weights = memory_estimate.min_weight_bytes(config.model)
     machine.check_memory({f"weights of {path}": weights}, sizes)
     model = TransformerXL(config.model)
     step = restore_weights(path, model, which)
@@ -141,7 +144,7 @@ def named(by_name: dict[str, Any], variables: list[Any]) -> dict[str, tf.Variabl
     """
     lost = [v.path for v in variables if all(v is not kept for kept in by_name.values())]
     if lost:
-        raise ValueError(f"variables must have distinct names, got {', '.join(lost)} again")
+        raise ValueError(f"variables must have distinct names, got {', '.join(lost)} twice")
     return {name: variable.value for name, variable in by_name.items()}
 
 
@@ -185,7 +188,7 @@ def restore_checkpoint(weights: dict[str, tf.Variable], prefix: str) -> None:
 
 
 def check_finite(what: str, variables: Mapping[str, tf.Variable], where: str) -> None:
-    """Raises if a variable holds NaN or infinity, with which a model would write plausible text.
+    """Raises if a variable holds NaN or infinity: the model would still write plausible text.
 
     Raises:
       ValueError: names the first such variable, its kind and its source.

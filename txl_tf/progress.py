@@ -11,10 +11,10 @@ _EVERY_SECONDS = 10.0
 _open: list["Progress"] = []  # innermost last
 
 
-class _Reached(NamedTuple):
+class _Report(NamedTuple):
     time: float
     done: float
-    share: float | None
+    fraction: float | None
     values: dict[str, Any]
 
 
@@ -45,8 +45,8 @@ class Progress:
     ) -> None:
         self._job, self._unit, self._total, self._every = job, unit, total, every
         self._start = time.monotonic()
-        self._first: _Reached | None = None
-        self._last: _Reached | None = None
+        self._first: _Report | None = None
+        self._last: _Report | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._log, name="progress", daemon=True)
 
@@ -60,17 +60,17 @@ class Progress:
         self._end.set()
         self._thread.join()
 
-    def reach(self, done: float, share: float | None = None, **values: Any) -> None:
+    def reach(self, done: float, fraction: float | None = None, **values: Any) -> None:
         """Records progress; nearly free.
 
         Args:
           done: number of units done.
-          share: the fraction of all work, if `total` is not given; None is unknown.
+          fraction: fraction of all work, if `total` is not given; None is unknown.
           **values: further values of the log line.
         """
-        if share is None and self._total:
-            share = done / self._total
-        self._last = _Reached(time.monotonic(), done, share, values)
+        if fraction is None and self._total:
+            fraction = done / self._total
+        self._last = _Report(time.monotonic(), done, fraction, values)
         self._first = self._first or self._last
 
     def line(self) -> str:
@@ -87,8 +87,9 @@ class Progress:
             if seconds > 0:
                 values[f"{self._unit}_per_s"] = (last.done - first.done) / seconds
             values |= last.values
-            if seconds > 0 and last.share is not None and last.share > (first.share or 0.0):
-                left = (1.0 - last.share) * seconds / (last.share - (first.share or 0.0))
+            begun = first.fraction or 0.0
+            if seconds > 0 and last.fraction is not None and last.fraction > begun:
+                left = (1.0 - last.fraction) * seconds / (last.fraction - begun)
                 values["seconds_left"] = max(round(left - (time.monotonic() - last.time)), 0)
         return " ".join(f"{name}={_text(value)}" for name, value in values.items())
 

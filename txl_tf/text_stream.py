@@ -1,53 +1,59 @@
-"""Text that comes id by id, from a tokenizer or from a server that decodes."""
+"""Incremental decoding of ids to text, by a tokenizer or a server."""
 
 from collections.abc import Callable, Iterable
 
-_REPLACEMENT = "\ufffd"  # what an incomplete character is shown as
-_KEPT = 64  # ids, at least, that the text of the next ones follows from
+_REPLACEMENT = "\ufffd"  # decoding of an incomplete character
+_CONTEXT = 64  # maximum number of ids kept as context, and half of it the minimum
 
 
 class TextStream:
-    """Turns ids into text as they come. A character whose bytes are not all there waits for them.
+    """Decodes ids incrementally; holds back a character until all of its bytes are there.
+
+        stream = TextStream(tokenizer.decode)
+        for ids in chunks:
+            print(stream.add(ids), end="")
+        print(stream.finish())
 
     Args:
-      decode: the text of ids. It is given the newest ones, each in a bounded number of calls.
-      context: the ids before, whose text is not shown; it decides, say, whether a space follows.
+      decode: returns the text of ids. It gets the newest ids only, so that long texts stay cheap.
+      context: preceding ids. Their text is not returned, but may affect that of the next ids, for
+        example a leading space.
     """
 
     def __init__(self, decode: Callable[[list[int]], str], context: Iterable[int] = ()):
         self._decode = decode
         self._ids = [int(i) for i in context]
         self._shown = len(decode(self._ids))
-        self._enough = 2 * _KEPT  # ids, with which a place to begin is looked for
+        self._limit = 2 * _CONTEXT  # number of ids at which old ones are dropped
 
     def add(self, ids: Iterable[int]) -> str:
-        """Returns the new text after `ids`, ignoring those of -1."""
+        """Appends ids, ignoring -1, and returns the text that is complete now."""
         self._ids += [int(i) for i in ids if i >= 0]
         content = self._decode(self._ids)
         new = self._show(content.rstrip(_REPLACEMENT))
-        self._forget(content)
+        self._drop_old_ids(content)
         return new
 
     def finish(self) -> str:
         """Returns the rest at the end: incomplete characters, each as U+FFFD."""
         return self._show(self._decode(self._ids))
 
-    def _forget(self, content: str) -> None:
-        """Keeps the newest ids alone, so that a long text costs no more to go on with than a short.
+    def _drop_old_ids(self, content: str) -> None:
+        """Keeps only the newest ids, so that the cost of `add` does not grow with the text.
 
-        They begin with a letter that can be seen: its text, and what follows from it, are what they
-        are after all the ids before it. Half a character or a line end need not be.
+        The kept ids begin with a visible character, whose decoding does not depend on earlier ids.
+        That of a partial character, a space or a line end may.
         """
-        if len(self._ids) < self._enough:
+        if len(self._ids) < self._limit:
             return
-        for start in range(len(self._ids) - _KEPT, len(self._ids) - _KEPT // 2):
+        for start in range(len(self._ids) - _CONTEXT, len(self._ids) - _CONTEXT // 2):
             kept = self._decode(self._ids[start:])
             if kept[:1].strip(f"{_REPLACEMENT} \t\n"):
                 self._ids = self._ids[start:]
                 self._shown -= len(content) - len(kept)
-                self._enough = 2 * _KEPT
+                self._limit = 2 * _CONTEXT
                 return
-        self._enough = len(self._ids) + _KEPT  # none: not looked for again at each id
+        self._limit = len(self._ids) + _CONTEXT  # no such character: try again later
 
     def _show(self, content: str) -> str:
         new = content[self._shown :]

@@ -1,4 +1,4 @@
-"""Visibility of the package's log lines in programs that have not set absl's verbosity."""
+"""Shows the package's log lines in programs that have not set absl's verbosity."""
 
 import contextlib
 import logging as python_logging
@@ -14,10 +14,9 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 def shown() -> Iterator[None]:
     """Shows this package's log lines of level INFO, unless the program has configured logging.
 
-    absl hides them until a program, or `app.run`, sets its verbosity. A program that has done so is
-    unaffected, for example with `logging.set_verbosity(logging.WARNING)`, as is one whose own
-    logging shows them. Lines go to the program's handlers, else to stderr, as absl does. Also a
-    decorator.
+    absl hides them until a program, or `app.run`, sets its verbosity. Programs that have set it,
+    for example by `logging.set_verbosity(logging.WARNING)`, or whose own logging shows INFO are
+    unaffected. Lines go to the program's handlers, or to stderr as absl does. Also a decorator.
     """
     logger = logging.get_absl_logger()
     if logger.level != python_logging.NOTSET or logger.isEnabledFor(python_logging.INFO):

@@ -218,7 +218,9 @@ class OverrideTest(parameterized.TestCase):
             override_all(presets.preset("tiny"), list(assignments))
 
     def test_one_field_twice_is_refused(self):
-        with self.assertRaisesRegex(ValueError, "model.d_model must be set once, got it twice"):
+        with self.assertRaisesRegex(
+            ValueError, "settings must be distinct, got model.d_model twice"
+        ):
             override_all(whole(), ["model.d_model=8", "model.d_model=16"])
 
 

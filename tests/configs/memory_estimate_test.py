@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 import helpers
 from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.inference.decode_state import KeyValueState
-from txl_tf.memory_estimate import inference_estimate, least_parameters, memory_estimate
+from txl_tf.memory_estimate import inference_estimate, memory_estimate, min_parameters
 from txl_tf.models.transformer_xl import TransformerXL
 
 
@@ -77,17 +77,17 @@ class MemoryEstimateTest(parameterized.TestCase):
         model = TransformerXL(helpers.tiny_config(**(sizes | changes)))
         model.build()
         self.assertBetween(
-            least_parameters(model.config), model.count_params() // 2, model.count_params()
+            min_parameters(model.config), model.count_params() // 2, model.count_params()
         )
 
     def test_inference_by_hand(self):
         """V 11, L 2, D 8, N 8, M 4, T 3, S 7, and 5 rows that write 6 ids."""
         config = helpers.tiny_config()
-        found = inference_estimate(config, 5, 3, num_encodings=7, num_written=6)
+        found = inference_estimate(config, 5, 3, num_encodings=7, num_generated=6)
         self.assertEqual(found.encodings, 2 * 7 * 8 * 4)
         self.assertEqual(found.state, 2 * 5 * 2 * 4 * (2 * 8) * 4)
         self.assertEqual(found.activations, 5 * 4 * (2 * 7 * 8 + 3 * (8 + 11)))
-        self.assertEqual(found.written, 48 * 5 * 6)
+        self.assertEqual(found.generated, 48 * 5 * 6)
         hidden = inference_estimate(config, 5, 3, keeps_keys=False, compute=2, mem_len=1)
         self.assertEqual((hidden.encodings, hidden.state), (0, 2 * 5 * 2 * 1 * 8 * 2))
 
@@ -101,7 +101,7 @@ class MemoryEstimateTest(parameterized.TestCase):
 
     def test_layers_without_number_cost_no_time(self):
         config = helpers.tiny_config(num_layers=10**9, attention=("dense", "topk(k=2)"))
-        self.assertEqual(least_parameters(config), 10**9 * (4 * 8 * 8 + 2 * 8 * 16) + 11 * 8)
+        self.assertEqual(min_parameters(config), 10**9 * (4 * 8 * 8 + 2 * 8 * 16) + 11 * 8)
 
     def test_weights_are_those_of_a_model(self):
         model = TransformerXL(helpers.tiny_config())

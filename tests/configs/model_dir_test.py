@@ -152,7 +152,7 @@ class ModelDirTest(parameterized.TestCase):
         model = TransformerXL(CONFIG.model)
         first, second = model.weights[:2]
         with self.assertRaisesRegex(
-            ValueError, f"variables must have distinct names, got {second.path} again"
+            ValueError, f"variables must have distinct names, got {second.path} twice"
         ):
             model_dir.named({"same": first}, [first, second])
 

@@ -30,9 +30,9 @@ def distribution(scores, temperature=1.0, top_k=None, top_p=1.0, banned_ids=()):
     return probabilities / probabilities.sum()
 
 
-def choose(scores, chances, **options):
-    scores = np.repeat(np.array(scores, "float32")[np.newaxis], len(chances), axis=0)
-    return np.array(sampling.choose(scores, np.array(chances, "float32"), Sampling(**options)))
+def choose(scores, uniforms, **options):
+    scores = np.repeat(np.array(scores, "float32")[np.newaxis], len(uniforms), axis=0)
+    return np.array(sampling.choose(scores, np.array(uniforms, "float32"), Sampling(**options)))
 
 
 class ChooseByRowTest(absltest.TestCase):
@@ -51,16 +51,16 @@ class ChooseByRowTest(absltest.TestCase):
         ]
         draw = np.random.default_rng(3)
         scores = draw.normal(scale=2.0, size=[200, len(settings), 11]).astype("float32")
-        chances = draw.random(size=[200, len(settings)]).astype("float32")
+        uniforms = draw.random(size=[200, len(settings)]).astype("float32")
         columns = [
             np.array([row.get("temperature", 1.0) for row in settings], "float32"),
             np.array([row.get("top_k", 0) for row in settings], "int32"),
             np.array([row.get("top_p", 1.0) for row in settings], "float32"),
         ]
-        draws = zip(scores, chances, strict=True)
+        draws = zip(scores, uniforms, strict=True)
         found = np.array([sampling.choose_by_row(*drawn, *columns) for drawn in draws])
         for i, options in enumerate(settings):
-            expected = sampling.choose(scores[:, i], chances[:, i], Sampling(**options))
+            expected = sampling.choose(scores[:, i], uniforms[:, i], Sampling(**options))
             np.testing.assert_array_equal(found[:, i], expected)
         self.assertGreater(len(set(found[:, 0].tolist())), 5)
         self.assertGreater(np.count_nonzero(found[:, 0] != found[:, 2]), 20)
@@ -85,7 +85,7 @@ class ChooseTest(parameterized.TestCase):
         count = 20_000
         chosen = choose(scores, (np.arange(count) + 0.5) / count, **options)
         found = np.bincount(chosen, minlength=11) / count
-        # Each end of a word's stretch may fall to the chance on its other side.
+        # Each end of a word's stretch may fall to the uniform on its other side.
         expected = distribution(scores, **options)
         np.testing.assert_allclose(found, expected, rtol=0, atol=2 * 2 / count)
 

@@ -145,7 +145,7 @@ class VocabularyTest(parameterized.TestCase):
     def test_no_text(self):
         for content in ("", " \t "):
             tokenizer = self.words(end_of_line="none")
-            with self.assertRaisesRegex(ValueError, "text must hold a token, got none"):
+            with self.assertRaisesRegex(ValueError, "text must have at least one token, got 0"):
                 self.scorer(tokenizer).score(content)
 
     def test_invalid_utf8(self):

@@ -80,7 +80,7 @@ class ScoreProgramTest(parameterized.TestCase):
         self.assertGreater(abs(found["nats"] - self.expected(TEXT).nats), 1e-2)
 
     @parameterized.parameters(
-        (b"", "standard input must hold a token, got none"),
+        (b"", "standard input must have at least one token, got 0"),
         (b"kaka \xff lo", "standard input must be UTF-8, got byte 0xff at offset 5"),
     )
     def test_unreadable_text(self, stdin, message):

@@ -45,8 +45,8 @@ class RestTest(parameterized.TestCase):
         (dict(log_probs=[["0.0", "-1.5"]]), "log_probs must hold float32, got '0.0'"),
         (dict(log_probs=[[None, 1.0]]), "log_probs must hold float32, got None"),
         (dict(log_probs=[[True, 1.0]]), "log_probs must hold float32, got True"),
-        (dict(log_probs=[[0.0, float("nan")]]), "finite numbers in log_probs, got nan"),
-        (dict(log_probs=[[0.0, float("-inf")]]), "finite numbers in log_probs, got -inf"),
+        (dict(log_probs=[[0.0, float("nan")]]), "finite values in log_probs, got nan"),
+        (dict(log_probs=[[0.0, float("-inf")]]), "finite values in log_probs, got -inf"),
         (dict(log_probs=[[0, 10**60]]), "log_probs must hold float32, got 1000000000"),
         (dict(log_probs={"a": 1}), "log_probs must hold float32, got {'a': 1}"),
         (dict(num_tokens=2), r"num_tokens of shape \[1\], got \[\]"),
@@ -61,15 +61,15 @@ class RestTest(parameterized.TestCase):
             self.score({"outputs": SCORE | change})
 
     @parameterized.parameters(
-        ({"outputs": dict(log_probs=[[0.0, 1.0]])}, "must have 'num_tokens', which it has not"),
-        ({"predictions": []}, "must have 'outputs', which it has not"),
+        ({"outputs": dict(log_probs=[[0.0, 1.0]])}, "must have 'num_tokens', got none"),
+        ({"predictions": []}, "must have 'outputs', got none"),
         ({"outputs": 5}, "the answer of http://localhost:.* must be of TensorFlow Serving: "),
         ([1, 2], "must be of TensorFlow Serving: "),
         (5, "must be of TensorFlow Serving: "),
-        (b"", "server must answer at http://.*, got: no JSON, but b''"),
-        (b"<html>", "got: no JSON, but b'<html>'"),
-        (b'"\xff"', "got: no JSON, but "),
-        (DEEP, 'got: no JSON, but b\'{"outputs": '),
+        (b"", "server must answer at http://.*, got: a response that is not JSON: b''"),
+        (b"<html>", "got: a response that is not JSON: b'<html>'"),
+        (b'"\xff"', "got: a response that is not JSON: "),
+        (DEEP, 'got: a response that is not JSON: b\'{"outputs": '),
     )
     def test_odd_bodies(self, body, message):
         with self.assertRaisesRegex(ServerError, message):
@@ -106,7 +106,7 @@ class RestTest(parameterized.TestCase):
     def test_a_server_that_drips_is_given_up(self):
         with odd_servers.rest({}, drip=0.05) as address:
             start = time.monotonic()
-            with self.assertRaisesRegex(ServerError, "answer within timeout 0.3 s, got no whole"):
+            with self.assertRaisesRegex(ServerError, "within timeout 0.3 s, got no complete"):
                 connect(address, timeout=0.3).predict("score", TEXT)
             self.assertLess(time.monotonic() - start, 20)  # all of it would take a minute
 
@@ -142,9 +142,9 @@ class GrpcTest(parameterized.TestCase):
         (proto(1, [1, 2], tensor_content=b"12345"), "fill its shape .*, got 5 bytes"),
         (proto(2, [1, 2]), "log_probs must be one of DT_FLOAT, .*, got dtype number 2"),
         (proto(0, [1, 2]), "got dtype number 0"),
-        (proto(3, [1, 2], int_val=[1, 2]), "must have numbers in log_probs, got int32"),
-        (proto(7, [1, 2], string_val=[b"1", b"2"]), "must have numbers in log_probs, got object"),
-        (proto(1, [1, 2], float_val=[0.0, float("nan")]), "finite numbers in log_probs, got nan"),
+        (proto(3, [1, 2], int_val=[1, 2]), "must have floats in log_probs, got int32"),
+        (proto(7, [1, 2], string_val=[b"1", b"2"]), "must have floats in log_probs, got object"),
+        (proto(1, [1, 2], float_val=[0.0, float("nan")]), "finite values in log_probs, got nan"),
     )
     def test_odd_outputs(self, log_probs, message):
         with self.assertRaisesRegex(ServerError, message):
@@ -152,11 +152,11 @@ class GrpcTest(parameterized.TestCase):
 
     def test_what_is_left_out_is_zero(self):
         for dtype, expected in ((1, 0.0), (3, 0), (7, b"")):
-            found = messages.array_of("x", proto(dtype, [2, 2]))
+            found = messages.from_proto("x", proto(dtype, [2, 2]))
             self.assertEqual(found.tolist(), [[expected] * 2] * 2)
 
     def test_a_server_that_takes_its_time(self):
-        refused = self.assertRaisesRegex(ServerError, "within timeout 0.1 s, got no whole answer")
+        refused = self.assertRaisesRegex(ServerError, "timeout 0.1 s, got no complete answer")
         with odd_servers.grpc_server({}, delay=1.0) as address, refused:
             connect(address, timeout=0.1).predict("score", TEXT)
 
@@ -186,7 +186,7 @@ class ConversationTest(parameterized.TestCase):
             dict(initial_state=dict(mem_length=None)),
             "initial_state must have the output mem_length",
         ),
-        (dict(initial_state=dict(mems=np.array([[np.nan]]))), "finite numbers in mems, got nan"),
+        (dict(initial_state=dict(mems=np.array([[np.nan]]))), "finite values in mems, got nan"),
         (dict(encode=dict(ids=np.array([1, 2]))), r"encode must have ids of shape \[1, N\]"),
         (dict(encode=dict(lengths=np.array([5]))), r"encode must have lengths in 0\.\.2, got 5"),
         (dict(encode=dict(ids=np.array([[-1, 2]]))), "ids in 0..2147483647, got -1"),
@@ -194,7 +194,7 @@ class ConversationTest(parameterized.TestCase):
         (dict(step=dict(scores=np.zeros([1, 1, 0]))), r"scores of shape \[1, 1, V\], V above 0"),
         (dict(step=dict(scores=np.zeros([1, 2, 4]))), r"scores of shape \[1, 1, V\], V above 0"),
         (dict(step=dict(scores=np.zeros([4]))), r"step must have scores of shape \[1, T, V\]"),
-        (dict(step=dict(scores=np.full([1, 1, 4], np.nan))), "finite numbers in scores, got nan"),
+        (dict(step=dict(scores=np.full([1, 1, 4], np.nan))), "finite values in scores, got nan"),
         (dict(step=dict(mems=None)), "step must have the output mems, got mem_length, scores"),
         (
             dict(step=dict(mems=np.zeros([1, 2]))),

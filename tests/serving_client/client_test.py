@@ -197,12 +197,12 @@ class ChooseTest(parameterized.TestCase):
         draw = np.random.default_rng(5)
         scores = draw.normal(size=[40, 11]).astype(np.float32)
         scores[:20] = scores[:20].round()  # ties
-        chances = draw.random(40, np.float32)
+        uniforms = draw.random(40, np.float32)
         how = samplings.Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-        expected = samplings.choose(scores, chances, how).numpy()
+        expected = samplings.choose(scores, uniforms, how).numpy()
         found = [
-            sampling.choose(row, chance, temperature, top_k, top_p)
-            for row, chance in zip(scores, chances, strict=True)
+            sampling.choose(row, uniform, temperature, top_k, top_p)
+            for row, uniform in zip(scores, uniforms, strict=True)
         ]
         np.testing.assert_array_equal(found, expected)
 
@@ -265,7 +265,7 @@ class ProgramTest(ServerTestCase):
         ("grpc", "none", ["--score=a"], "Servable not found for request: Latest(none)"),
         ("rest", "none", ["--score=a"], "Servable not found for request: Latest(none)"),
         ("grpc", "toy", ["--score=a", "--model_version=9"], "Specific(toy, 9)"),
-        ("rest", "half", ["--converse"], "keys must not be float16 over REST, which has none"),
+        ("rest", "half", ["--converse"], "keys must not be float16 over REST, got float16"),
         ("grpc", "toy", ["--score=@/nowhere"], "/nowhere: No such file or directory"),
     )
     def test_refusals(self, way, model, flags, message):

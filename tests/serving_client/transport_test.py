@@ -61,7 +61,7 @@ class TransportTest(ServerTestCase):
     def test_values_that_repeat_may_be_left_out(self):
         tensor = messages.MESSAGES["TensorProto"](dtype=1, float_val=[1.0, 2.0])
         tensor.tensor_shape.dim.add(size=4)
-        np.testing.assert_array_equal(messages.array_of("x", tensor), [1, 2, 2, 2])
+        np.testing.assert_array_equal(messages.from_proto("x", tensor), [1, 2, 2, 2])
 
     def test_outputs_can_be_chosen(self):
         server = self.connect("grpc")

@@ -63,7 +63,7 @@ class Classifier:
         self.tokenizer = tokenizer
         self.step = 0
         sizes = memory_estimate.sizes_of(config.model)
-        machine.check_memory({"weights": memory_estimate.least_weights(config.model)}, sizes)
+        machine.check_memory({"weights": memory_estimate.min_weight_bytes(config.model)}, sizes)
         self.model = SequenceClassifier(
             config.model,
             len(config.labels),
@@ -89,7 +89,7 @@ class Classifier:
         needed = memory_estimate.memory_estimate(
             config.model,
             config.train,
-            memory_estimate.least_parameters(config.model),
+            memory_estimate.min_parameters(config.model),
             num_tokens=num_tokens,
             num_words=len(config.labels),
         )

@@ -219,7 +219,7 @@ def override_all(config: _Sections, assignments: list[str]) -> _Sections:
             known = ", ".join(sorted(kinds))
             raise ValueError(f"unknown setting {section}.{field}; choose from {known}")
         if field in changes.get(section, {}):
-            raise ValueError(f"{section}.{field} must be set once, got it twice")
+            raise ValueError(f"settings must be distinct, got {section}.{field} twice")
         changes.setdefault(section, {})[field] = validation.parse(
             f"{section}.{field}", kinds[field], text
         )

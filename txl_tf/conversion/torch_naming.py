@@ -35,7 +35,7 @@ def to_original(
     """Converts a state dict to the TensorFlow original's layout, `original_layout.parameters`.
 
     Unknown names stay. An output table or projection equal to the input's is tied, unless `given`
-    says otherwise. Identity projections are left out.
+    implies otherwise. Identity projections are left out.
 
     Args:
       state: the state dict.

@@ -132,7 +132,8 @@ def held(
             refusal = f"{rule}, got {path} while another one writes there"
             stack.enter_context(locks.held(_beside(path, _LOCK), refusal, remove=True))
         sweep(path)
-        yield Output(name, checked(name, path, check, any_name=any_name), check)
+        check(name, path)  # under the lock: the previous holder may just have filled it
+        yield Output(name, path, check)
 
 
 @contextlib.contextmanager

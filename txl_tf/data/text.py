@@ -115,7 +115,7 @@ def find(patterns: Sequence[str]) -> list[Source]:
     for path in paths:
         real = path if files.is_remote(path) else os.path.realpath(path)
         if real in seen:
-            raise ValueError(f"{path} must be given once per split, got it twice")
+            raise ValueError(f"files of a split must be distinct, got {path} twice")
         seen.add(real)
         if files.exists(path) and not (files.is_remote(path) or os.path.isfile(path)):
             raise ValueError(

@@ -16,10 +16,10 @@ class FeedForward(keras.layers.Layer):
       d_inner: F.
       dropout: rate after the activation.
       site: its dropout site; see `ops.dropout`.
-      init_std: standard deviation of the initializer; of which weights, the subclass says.
+      init_std: standard deviation of the initializer of the weights that the subclass defines.
     """
 
-    ROUTES = False  # whether tokens go to one of several nets, and `routing` tells how
+    ROUTES = False  # whether the net routes each token to one of several; see `routing`
 
     def __init__(self, spec, *, d_model, d_inner, dropout=0.0, site=0, init_std=0.02, **kwargs):
         super().__init__(**kwargs)

@@ -35,13 +35,13 @@ class HiddenState:
         self._segment_len = segment_len
         self.check_memory(1)
 
-    def check_memory(self, num_rows, num_tokens=1, num_written=0, **counts):
+    def check_memory(self, num_rows, num_tokens=1, num_generated=0, **counts):
         """Raises if a job needs more than the machine's memory.
 
         Args:
           num_rows: number of rows.
           num_tokens: tokens of a row read at once.
-          num_written: ids to generate for each row.
+          num_generated: ids to generate for each row.
           **counts: the arguments that determine these numbers, for the message.
 
         Raises:
@@ -56,7 +56,7 @@ class HiddenState:
             num_encodings=config.mem_len + self._segment_len if keeps_keys else 0,
             compute=tf.as_dtype(self.model.compute_dtype).size,
             keeps_keys=keeps_keys,
-            num_written=num_written,
+            num_generated=num_generated,
         )
         numbers = counts or {"rows": num_rows, "tokens": num_tokens}
         numbers |= dict(mem_len=config.mem_len, segment_len=self._segment_len)

@@ -166,7 +166,7 @@ class Generator:
         Raises:
           ValueError: names the bytes and the counts.
         """
-        self._decoder.state.check_memory(num_rows, num_written=length, **counts, length=length)
+        self._decoder.state.check_memory(num_rows, num_generated=length, **counts, length=length)
 
     def _read(self, prompts: Sequence[str], seed: int) -> tuple[decoding.Session, list[np.ndarray]]:
         if not prompts:

@@ -126,7 +126,7 @@ class TextScorer:
         """
         score = self._score_pieces(pieces, summary)
         if not score.num_tokens:
-            raise ValueError(f"{name} must hold a token, got none")
+            raise ValueError(f"{name} must have at least one token, got 0")
         return score
 
     def score_each(self, pieces: Iterable[text.Piece], *, summary: bool = False) -> Iterator[Score]:

@@ -26,8 +26,8 @@ class Attention(ConfiguredLayer):
       returns [B, T, D]; the caller applies dropout and adds the residual.
 
     Args:
-      config: the `LayerConfig`; its `untie_biases` says whether the biases u and v are weights of
-        this layer or arguments of a call.
+      config: the `LayerConfig`; with `untie_biases`, the biases u and v are weights of this layer
+        rather than arguments of a call.
       site: the dropout site of the attention weights; see `ops.dropout`.
     """
 

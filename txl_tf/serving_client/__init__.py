@@ -1,1 +1,1 @@
-"""A client of TensorFlow Serving, by gRPC and REST: NumPy arrays in and out, no TensorFlow."""
+"""Client of TensorFlow Serving over gRPC and REST: NumPy arrays in and out, no TensorFlow."""

@@ -1,4 +1,4 @@
-"""A conversation with a served model, whose state stays on this side."""
+"""Conversation with a served model; the client holds the state."""
 
 from collections.abc import Iterator
 
@@ -9,20 +9,28 @@ from txl_tf.serving_client.answers import ask, check_state
 from txl_tf.serving_client.sampling import choose
 from txl_tf.text_stream import TextStream
 
-_NO_CHARACTER = "\U0010ffff"  # never in text: one token of it stands for what is not known
+_NONCHARACTER = "\U0010ffff"  # never in text, so a single token for it is the unknown symbol
 
 
 class Conversation:
-    """One text that a user and a served model write in turns. Its state lives here.
+    """A text that a user and a served model write in turns.
 
-    As in `txl_tf.inference.generation`, an empty prompt starts as if after a line end, and the
-    symbol for unknown ones is never written.
+        conversation = Conversation(transport.connect("localhost:8500", "book"), top_k=40)
+        conversation.read("Once upon a time")
+        for piece in conversation.write(100):
+            print(piece, end="", flush=True)
+
+    As in `txl_tf.inference.generation`, an empty prompt starts as after a line end, and the unknown
+    symbol is never written.
 
     Args:
-      server: the model.
-      seed: of the choices.
+      server: connection to the model.
+      seed: seed of sampling.
       temperature, top_k, top_p: see `sampling.choose`.
-      segment_len: ids that one request reads at most.
+      segment_len: maximum number of ids read by one request.
+
+    Raises:
+      ValueError: the model has no memory.
     """
 
     def __init__(
@@ -43,17 +51,17 @@ class Conversation:
         if not all(part.size for part in self._state.values()):
             raise ValueError("mem_len must be at least 1 to converse, got 0")
         self._line_end = self._probe("\n")
-        self._mark_len = len(self._line_end) - 1  # 1 where lines have a mark at their start, too
-        unknown = self._probe(_NO_CHARACTER)[max(self._mark_len, 0) :]
+        self._mark_len = len(self._line_end) - 1  # 1 if lines also start with a mark
+        unknown = self._probe(_NONCHARACTER)[max(self._mark_len, 0) :]
         self._unknown = unknown[0] if len(unknown) == 1 else None
         if self._line_end == unknown:
             self._line_end = []
         self._begun = False
-        self._unread: list[int] = []  # ids that are not in the state yet
+        self._unread: list[int] = []  # ids not yet in the state
         self._turn: list[int] = []
 
     def read(self, content: str) -> None:
-        """Appends text, perhaps none, to what the model has before it."""
+        """Appends text, possibly empty, to the context of the model."""
         self._turn = self._encode(content)
         if self._begun and self._mark_len > 0:  # in the middle of a line
             self._turn = self._turn[self._mark_len :]
@@ -61,7 +69,7 @@ class Conversation:
         self._unread += self._turn
 
     def write(self, length: int) -> Iterator[str]:
-        """Appends `length` tokens; yields their text as it comes."""
+        """Samples `length` tokens and yields their text as it is decoded."""
         self._unread = self._unread or [self._line_end[-1] if self._line_end else 0]
         stream = TextStream(self._decode, self._turn)
         for _ in range(length):
@@ -75,7 +83,7 @@ class Conversation:
         yield stream.finish()
 
     def _advance(self) -> np.ndarray:
-        """Reads all that is unread. -> scores of what follows, [V]."""
+        """Reads all unread ids and returns the scores of the next id, [V]."""
         ids, last = self._unread[:-1], self._unread[-1:]
         for start in range(0, len(ids), self._segment_len):
             self._step(ids[start : start + self._segment_len], tuple(self._state))
@@ -83,7 +91,7 @@ class Conversation:
         return self._step(last)["scores"][0, 0].astype(np.float32)
 
     def _step(self, ids: list[int], outputs: tuple[str, ...] = ()) -> transport.Arrays:
-        """One request; the state advances if there is an answer."""
+        """Sends one request; the state advances only if it succeeds."""
         inputs = {
             "input_ids": np.array([ids], np.int32),
             "lengths": np.array([len(ids)], np.int32),
@@ -107,7 +115,7 @@ class Conversation:
         return ask(self._server, "decode", inputs)["text"][0].decode("utf-8", "replace")
 
     def _probe(self, content: str) -> list[int]:
-        """The ids of text; none where it is refused."""
+        """Returns the ids of a text, or none if the server rejects it."""
         try:
             return self._encode(content)
         except transport.ServerError as error:

@@ -1,4 +1,4 @@
-"""JSON over HTTP, within a deadline for the whole answer."""
+"""JSON over HTTP, with a deadline for the complete response."""
 
 import http.client
 import json
@@ -10,32 +10,32 @@ from typing import Any
 
 from txl_tf.serving_client import errors
 
-_MOST_BYTES = 2**31  # of an answer, as over gRPC
+_MAX_BYTES = 2**31  # of a response, as over gRPC
 _CHUNK = 1 << 20
 _Outcome = tuple[bytes, Exception | None]
 
 
 def fetch(server: str, url: str, body: bytes | None, timeout: float) -> Any:
-    """Returns the JSON that `url` answers to a GET, or to a POST of `body`.
+    """Returns the JSON response to a GET of `url`, or to a POST of `body`.
 
     Args:
-      server: its name for messages.
-      url: what to ask.
-      body: of a POST; None is a GET.
-      timeout: seconds for all of it, however often a byte comes.
+      server: name of the server in messages.
+      url: address of the request.
+      body: body of a POST; None is a GET.
+      timeout: seconds until the response must be complete.
 
     Raises:
-      errors.ServerError: there is no answer in time, or a refusal, or no JSON.
+      errors.ServerError: the request times out, fails or is refused, or the response is not JSON.
     """
     outcomes: queue.SimpleQueue[_Outcome] = queue.SimpleQueue()
 
     def work() -> None:
         try:
             outcomes.put((_read(server, url, body, timeout), None))
-        except Exception as error:  # for the thread that waits
+        except Exception as error:  # raised by the waiting thread
             outcomes.put((b"", error))
 
-    # A socket's own timeout begins anew with each byte. Nobody waits for a thread that is late.
+    # A socket's own timeout restarts with each byte. A late thread is abandoned.
     threading.Thread(target=work, daemon=True).start()
     try:
         content, error = outcomes.get(timeout=timeout)
@@ -46,7 +46,7 @@ def fetch(server: str, url: str, body: bytes | None, timeout: float) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        reason = f"no JSON, but {content[:40]!r}"
+        reason = f"a response that is not JSON: {content[:40]!r}"
         raise errors.unreachable(server, reason) from error
 
 
@@ -71,9 +71,9 @@ def _content(server: str, answer: http.client.HTTPResponse) -> bytes:
     content = bytearray()
     while part := answer.read(_CHUNK):
         content += part
-        if len(content) > _MOST_BYTES:
-            raise errors.unreachable(server, f"more than {_MOST_BYTES} bytes")
-    if answer.length:  # `read` with a size says nothing of it
+        if len(content) > _MAX_BYTES:
+            raise errors.unreachable(server, f"more than {_MAX_BYTES} bytes")
+    if answer.length:  # `read` with a size does not raise
         raise http.client.IncompleteRead(b"", answer.length)
     return bytes(content)
 
@@ -82,4 +82,4 @@ def _reason(error: urllib.error.HTTPError) -> str:
     try:
         return str(json.loads(error.read(_CHUNK))["error"])
     except (ValueError, LookupError, TypeError, RecursionError, OSError, http.client.HTTPException):
-        return f"{error.url} answered {error.code} {error.reason}"  # not of TensorFlow Serving
+        return f"{error.url} answered {error.code} {error.reason}"  # not TensorFlow Serving's

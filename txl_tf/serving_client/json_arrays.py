@@ -1,4 +1,4 @@
-"""NumPy arrays as the JSON of TensorFlow Serving's REST interface, and back."""
+"""Conversion of NumPy arrays to and from the JSON of TensorFlow Serving's REST interface."""
 
 import base64
 import binascii
@@ -10,13 +10,13 @@ from txl_tf.serving_client import messages
 
 
 def to_json(name: str, value: np.ndarray) -> Any:
-    """Returns an array as nested lists, its strings in base 64.
+    """Returns an array as nested lists, with strings in base 64.
 
     Raises:
-      ValueError: it is of float16, which REST does not have.
+      ValueError: the dtype is float16, which REST does not support.
     """
     if value.dtype == np.float16:
-        raise ValueError(f"{name} must not be float16 over REST, which has none; use gRPC")
+        raise ValueError(f"{name} must not be float16 over REST, got float16; use gRPC")
     return _encoded(value.tolist()) if value.dtype.kind in "OSU" else value.tolist()
 
 
@@ -27,10 +27,10 @@ def _encoded(strings: Any) -> Any:
 
 
 def from_json(name: str, found: object, dtype: type) -> np.ndarray:
-    """Returns what a server sent as an array; its rank is that of the nested lists.
+    """Returns a decoded JSON value as an array; its rank is the depth of the nested lists.
 
     Raises:
-      ValueError: the lists are of different lengths, or a value does not fit the dtype.
+      ValueError: the lists are ragged, or a value does not fit the dtype.
     """
     shape, items = _flat(name, found)
     if dtype is np.object_:
@@ -43,7 +43,7 @@ def from_json(name: str, found: object, dtype: type) -> np.ndarray:
 
 
 def _flat(name: str, found: object) -> tuple[list[int], list[Any]]:
-    """The shape and the values of nested lists."""
+    """Returns the shape and the flattened values of nested lists."""
     shape: list[int] = []
     level: list[Any] = [found]
     while any(isinstance(item, list) for item in level):
@@ -63,16 +63,16 @@ def _bytes(name: str, item: object) -> bytes:
             return base64.b64decode(item["b64"], validate=True)
         except (binascii.Error, ValueError):
             pass
-    raise ValueError(f"{name} must hold text, got {messages.shown(item)}")
+    raise ValueError(f"{name} must hold text, got {messages.abbreviated(item)}")
 
 
 def _check_number(name: str, item: object, dtype: type) -> None:
-    """Refuses what NumPy would read as a number though it is none of this dtype."""
+    """Raises if a value is not of this dtype, even where NumPy would convert it silently."""
     kinds = {"b": (bool,), "i": (int,), "f": (int, float)}[np.dtype(dtype).kind]
     fits = type(item) in kinds
     if fits and type(item) is int and dtype is not np.bool_:
-        most = np.finfo(dtype).max if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max
-        fits = abs(item) <= int(most)
+        maximum = np.finfo(dtype).max if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max
+        fits = abs(item) <= int(maximum)
     if not fits:
         described = np.dtype(dtype).name
-        raise ValueError(f"{name} must hold {described}, got {messages.shown(item)}")
+        raise ValueError(f"{name} must hold {described}, got {messages.abbreviated(item)}")

@@ -1,7 +1,7 @@
-"""The messages of TensorFlow Serving that its client needs, without TensorFlow.
+"""Protocol messages of TensorFlow Serving, without TensorFlow.
 
-The package that has all of them, tensorflow-serving-api, would load all of TensorFlow. The few that
-are needed are described here; they are the same bytes on the wire.
+The package tensorflow-serving-api would load all of TensorFlow. The few messages that a client
+needs are described here; they are the same bytes on the wire.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-DTYPES: dict[str, tuple[int, type]] = {  # name: (number, NumPy's)
+DTYPES: dict[str, tuple[int, type]] = {  # name: (enum value, NumPy dtype)
     "DT_FLOAT": (1, np.float32),
     "DT_INT32": (3, np.int32),
     "DT_STRING": (7, np.object_),
@@ -20,25 +20,23 @@ DTYPES: dict[str, tuple[int, type]] = {  # name: (number, NumPy's)
 }
 _BY_NUMBER = dict(DTYPES.values())
 _NUMBERS = {np.dtype(dtype): number for number, dtype in DTYPES.values()}
+_MAX_BYTES = 2**31  # of a tensor: the limit of a whole message
+_MAX_SHOWN = 60  # characters of a value in an error message
 
 
-_MOST_BYTES = 2**31  # of a tensor: what a whole message may have
-_SHOWN = 60  # characters of a value that a message shows
-
-
-def shown(value: object) -> str:
-    """Returns the `repr` of a value for a message, cut short where it is long."""
+def abbreviated(value: object) -> str:
+    """Returns the `repr` of a value, shortened for error messages."""
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def bytes_of(content: str | bytes) -> bytes:
-    """Returns a string as it goes over the wire."""
+    """Returns a string as UTF-8; bytes are unchanged."""
     return content.encode() if isinstance(content, str) else content
 
 
-def tensor_of(value: np.ndarray) -> Any:
-    """A TensorProto."""
+def to_proto(value: np.ndarray) -> Any:
+    """Returns an array as a TensorProto."""
     strings = value.dtype.kind in "OSU"
     tensor = MESSAGES["TensorProto"](dtype=7 if strings else _NUMBERS[value.dtype])
     for size in value.shape:
@@ -50,11 +48,11 @@ def tensor_of(value: np.ndarray) -> Any:
     return tensor
 
 
-def array_of(name: str, tensor: Any) -> np.ndarray:
-    """Returns the array of a TensorProto, whichever of its fields the values are in.
+def from_proto(name: str, tensor: Any) -> np.ndarray:
+    """Returns the array of a TensorProto, whichever field holds its values.
 
     Raises:
-      ValueError: the dtype is none of `DTYPES`, or the values do not fill the shape.
+      ValueError: the dtype is not one of `DTYPES`, or the values do not fit the shape.
     """
     if tensor.dtype not in _BY_NUMBER:
         choices = ", ".join(DTYPES)
@@ -62,22 +60,27 @@ def array_of(name: str, tensor: Any) -> np.ndarray:
     dtype = np.dtype(_BY_NUMBER[tensor.dtype])
     shape = [dim.size for dim in tensor.tensor_shape.dim]
     size = math.prod(shape)
-    if min(shape, default=0) < 0 or size * dtype.itemsize > _MOST_BYTES:
+    if min(shape, default=0) < 0 or size * dtype.itemsize > _MAX_BYTES:
         raise ValueError(
-            f"{name} must have at most {_MOST_BYTES} bytes, got shape {shown(shape)} of {dtype}"
+            f"{name} must have at most {_MAX_BYTES} bytes, got shape {abbreviated(shape)} "
+            f"of {dtype}"
         )
     if tensor.tensor_content:
         if len(tensor.tensor_content) != size * dtype.itemsize or dtype == np.object_:
             got = f"{len(tensor.tensor_content)} bytes"
-            raise ValueError(f"{name} must fill its shape {shown(shape)} of {dtype}, got {got}")
+            raise ValueError(
+                f"{name} must fill its shape {abbreviated(shape)} of {dtype}, got {got}"
+            )
         stored = np.frombuffer(tensor.tensor_content, dtype.newbyteorder("<"))
         return stored.astype(dtype).reshape(shape)
     values: Any = list(getattr(tensor, _VALUES[tensor.dtype]))
     if len(values) > size:
-        raise ValueError(f"{name} must fill its shape {shown(shape)}, got {len(values)} values")
-    if dtype == np.float16:  # as the numbers of their bits
+        raise ValueError(
+            f"{name} must fill its shape {abbreviated(shape)}, got {len(values)} values"
+        )
+    if dtype == np.float16:  # stored as integers with the same bits
         values = np.array(values, np.int64).astype(np.uint16).view(np.float16)
-    # The last value stands for all that follow; of none, zeros or empty strings.
+    # The last value is repeated to fill the shape; without values it is 0 or an empty string.
     rest = values[-1] if len(values) else (b"" if dtype == np.object_ else 0)
     filled = np.full([size], rest, dtype)
     filled[: len(values)] = values
@@ -93,8 +96,8 @@ _VALUES = {
     19: "half_val",
 }
 
-# Of the messages of TensorFlow Serving the fields that are used here: name, number, kind; "*" is
-# repeated. A map is, on the wire, a repeated pair.
+# The fields used here of each message: name, number, type; "*" is repeated. On the wire, a map is a
+# repeated pair.
 _FIELDS = {
     "Dim": "size 1 int64",
     "TensorShape": "dim 2 Dim*",
@@ -110,7 +113,7 @@ _FIELDS = {
 
 
 def _messages() -> dict[str, Any]:
-    """The classes of these messages, apart from any others of the same names."""
+    """Returns the message classes, in a descriptor pool of their own to avoid name clashes."""
     file = descriptor_pb2.FileDescriptorProto(
         name="serving_client.proto", package="serving_client", syntax="proto3"
     )

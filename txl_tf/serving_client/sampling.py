@@ -1,23 +1,23 @@
-"""Choosing the next id from a server's scores, in NumPy."""
+"""Sampling of the next id from a server's scores, in NumPy."""
 
 import numpy as np
 
-_COLDEST = 1e-6  # below this float32 cannot tell a temperature from 0
+_MIN_TEMPERATURE = 1e-6  # below this, sampling in float32 is greedy
 
 
 def choose(
-    scores: np.ndarray, chance: float, temperature: float, top_k: int | None, top_p: float
+    scores: np.ndarray, uniform: float, temperature: float, top_k: int | None, top_p: float
 ) -> int:
-    """The next id, as txl_tf.inference.sampling has it.
+    """Returns the next id, the same as `txl_tf.inference.sampling.choose`.
 
     Args:
-      scores: of each id, [V] float32.
-      chance: a number in [0, 1); not read where the choice is greedy.
-      temperature: scores are divided by it; 0 takes the best id.
-      top_k: only the k best may come; None is no limit.
-      top_p: only the best that together reach this probability may come.
+      scores: score of each id, [V] float32.
+      uniform: uniform number in [0, 1), not read when greedy.
+      temperature: divides the scores; 0 is greedy.
+      top_k: samples from the k best ids; None is no limit.
+      top_p: samples from the smallest set of best ids that reaches this probability.
     """
-    if temperature < _COLDEST or top_k == 1:
+    if temperature < _MIN_TEMPERATURE or top_k == 1:
         return int(scores.argmax())
     weights = np.exp((scores - scores.max()) / np.float32(temperature))
     order = np.arange(len(scores))
@@ -26,5 +26,5 @@ def choose(
         weights = weights[order] / weights[order].sum()
         weights = np.where(np.cumsum(weights) - weights < top_p, weights, 0)
     sums = np.cumsum(weights)
-    passed = (sums > sums[-1] * np.float32(chance)) & (weights > 0)
+    passed = (sums > sums[-1] * np.float32(uniform)) & (weights > 0)
     return int(order[passed.argmax()])

@@ -1,4 +1,4 @@
-"""The scores of one text, from a served model."""
+"""Scoring of one text by a served model."""
 
 import math
 
@@ -9,22 +9,22 @@ from txl_tf.serving_client.answers import ask
 
 
 def score(server: transport.Server, name: str, content: bytes) -> dict[str, object]:
-    """Returns the score of a text: log_probs, num_tokens, nats and perplexity.
+    """Returns log_probs, num_tokens, nats and perplexity of a text.
 
     Args:
-      server: the model.
-      name: of the text, for messages.
+      server: connection to the model.
+      name: name of the text in messages.
       content: the text, as UTF-8.
 
     Raises:
-      ValueError: the text has no token.
-      ServerError: there is no answer, or an odd one.
+      ValueError: the text has no tokens.
+      ServerError: the request fails, or its response is invalid.
     """
     answer = ask(server, "score", {"text": np.array([content], object)})
     num_tokens = int(answer["num_tokens"][0])
     if not num_tokens:
-        raise ValueError(f"{name} must hold a token, got none")
-    log_probs = answer["log_probs"][0, 1:num_tokens]  # a neighbour in the batch may be longer
+        raise ValueError(f"{name} must have at least one token, got 0")
+    log_probs = answer["log_probs"][0, 1:num_tokens]  # padded if the server batched requests
     nats = -float(log_probs.sum(dtype=np.float64))
     mean = nats / len(log_probs) if len(log_probs) else math.inf
     return {
@@ -36,7 +36,11 @@ def score(server: transport.Server, name: str, content: bytes) -> dict[str, obje
 
 
 def checked_utf8(name: str, content: bytes) -> bytes:
-    """Returns `content`, or raises a ValueError where it is not UTF-8."""
+    """Returns `content` after checking that it is UTF-8.
+
+    Raises:
+      ValueError: it is not; names the first invalid byte.
+    """
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:

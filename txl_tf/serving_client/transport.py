@@ -1,9 +1,7 @@
-"""Ways to a model of TensorFlow Serving: gRPC and REST, NumPy arrays in and out.
+"""Connections to a model of TensorFlow Serving over gRPC and REST, without TensorFlow.
 
-    server = transport.connect("localhost:8500", "book", version=None, timeout=60)
-    answer = server.predict("encode", {"text": np.array([b"Once"], object)})
-
-No TensorFlow: see `messages`.
+server = transport.connect("localhost:8500", "book")
+answer = server.predict("encode", {"text": np.array([b"Once"], object)})
 """
 
 import contextlib
@@ -18,47 +16,50 @@ from txl_tf import extras
 from txl_tf.serving_client import errors, http_fetch, json_arrays, messages
 from txl_tf.serving_client.errors import ServerError
 
-Arrays = dict[str, np.ndarray]  # strings are objects of bytes
+Arrays = dict[str, np.ndarray]  # by name; strings are bytes of dtype object
 
 _UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
 
 class Server(Protocol):
-    """One version of a model on a server: the one asked for, else that which answers first.
+    """Connection to one version of a served model.
 
-    Later requests go to the same version, as a state means nothing to other weights.
+    Without a requested version, the first response fixes it for later requests: a state is valid
+    for the weights that computed it only.
     """
 
     def predict(
         self, signature: str, inputs: Mapping[str, Any], outputs: Sequence[str] = ()
     ) -> Arrays:
-        """Runs a signature.
+        """Runs a signature and returns its outputs by name.
 
         Args:
-          signature: its name.
-          inputs: arrays of the dtypes that the signature has.
-          outputs: those that are wanted, where the way allows a choice; none is all.
+          signature: name of the signature.
+          inputs: arrays by name, of the dtypes of the signature.
+          outputs: names of the outputs to return; empty for all. REST always returns all.
 
         Raises:
-          ServerError: there is no answer, or a refusal.
+          ServerError: the request fails or is refused.
         """
         ...
 
 
-def connect(server: str, model: str, *, version: int | None, timeout: float) -> Server:
-    """The model on "HOST:PORT" by gRPC, on "http://HOST:PORT" by REST."""
+def connect(
+    server: str, model: str, *, version: int | None = None, timeout: float = 60.0
+) -> Server:
+    """Connects to a model: on "HOST:PORT" over gRPC, on "http://HOST:PORT" over REST."""
     kind = Rest if server.startswith(("http://", "https://")) else Grpc
     return kind(server, model, version, timeout)
 
 
 class Grpc:
-    """The binary way, for messages of any size up to the 2 GB of the protocol."""
+    """gRPC connection, for messages up to the 2 GB limit of the protocol."""
 
     def __init__(self, server: str, model: str, version: int | None, timeout: float):
         self._server, self._model, self._version, self._timeout = server, model, version, timeout
         with extras.required("serving"):
-            import grpc  # here, as REST does without it
+            import grpc  # here: REST does not need it
 
         self._grpc = grpc
         self._channel = grpc.insecure_channel(server, options=_UNLIMITED)
@@ -78,7 +79,7 @@ class Grpc:
         if self._version is not None:
             request.model_spec.version.value = self._version
         for name, value in inputs.items():
-            request.inputs.add(key=name, value=messages.tensor_of(np.asarray(value)))
+            request.inputs.add(key=name, value=messages.to_proto(np.asarray(value)))
         request.output_filter.extend(outputs)
         try:
             answer = self._call(request, timeout=self._timeout)
@@ -86,8 +87,8 @@ class Grpc:
             raise self._error(error) from error
         if answer.model_spec.HasField("version"):
             self._version = answer.model_spec.version.value
-        with _sensible(self._server):
-            return {item.key: messages.array_of(item.key, item.value) for item in answer.outputs}
+        with _malformed_response(self._server):
+            return {item.key: messages.from_proto(item.key, item.value) for item in answer.outputs}
 
     def _error(self, error: Any) -> ServerError:
         status = self._grpc.StatusCode
@@ -100,13 +101,13 @@ class Grpc:
 
 
 class Rest:
-    """The readable way: JSON over HTTP. It has no float16, and answers with all outputs."""
+    """REST connection: JSON over HTTP, without float16, always with all outputs."""
 
     def __init__(self, server: str, model: str, version: int | None, timeout: float):
         self._model_url = f"{server.rstrip('/')}/v1/models/{urllib.parse.quote(model)}"
         self._version = version
         self._server, self._timeout = server, timeout
-        self._known: dict[str, Any] = {}
+        self._signatures: dict[str, Any] = {}
 
     def predict(
         self, signature: str, inputs: Mapping[str, Any], outputs: Sequence[str] = ()
@@ -120,26 +121,26 @@ class Rest:
             raise ServerError(str(error)) from error
         body = json.dumps({"signature_name": signature, "inputs": lists})
         answer = self._fetch(":predict", body.encode())
-        with _sensible(self._server):
+        with _malformed_response(self._server):
             found = answer["outputs"]
-            if len(dtypes) == 1:  # an only output goes without its name
+            if len(dtypes) == 1:  # a single output comes without its name
                 found = dict.fromkeys(dtypes, found)
             return {k: json_arrays.from_json(k, found[k], dtype) for k, dtype in dtypes.items()}
 
     def _dtypes(self, signature: str) -> dict[str, type]:
-        """Returns the outputs of a signature and their dtypes, which JSON does not have."""
-        if not self._known:
+        """Returns the dtypes of a signature's outputs, which JSON does not carry."""
+        if not self._signatures:
             found = self._fetch("/metadata")
-            with _sensible(self._server):
+            with _malformed_response(self._server):
                 self._version = int(found["model_spec"]["version"])
-                self._known = dict(found["metadata"]["signature_def"]["signature_def"])
-        if signature not in self._known:
-            choices = ", ".join(sorted(self._known))
+                self._signatures = dict(found["metadata"]["signature_def"]["signature_def"])
+        if signature not in self._signatures:
+            choices = ", ".join(sorted(self._signatures))
             raise ServerError(
                 f"signature must be one of {choices}, got {signature!r}", invalid=True
             )
-        with _sensible(self._server):
-            infos = self._known[signature]["outputs"]
+        with _malformed_response(self._server):
+            infos = self._signatures[signature]["outputs"]
             return {name: messages.DTYPES[info["dtype"]][1] for name, info in infos.items()}
 
     def _fetch(self, ending: str, body: bytes | None = None) -> Any:
@@ -149,12 +150,12 @@ class Rest:
 
 
 @contextlib.contextmanager
-def _sensible(server: str) -> Iterator[None]:
-    """Turns what goes wrong in reading an answer into an error that names the server."""
+def _malformed_response(server: str) -> Iterator[None]:
+    """Converts errors in parsing a response to one that names the server."""
     try:
         yield
     except KeyError as error:
-        raise ServerError(f"the answer of {server} must have {error}, which it has not") from error
+        raise ServerError(f"the answer of {server} must have {error}, got none") from error
     except (ValueError, TypeError, AttributeError) as error:
         raise ServerError(
             f"the answer of {server} must be of TensorFlow Serving: {error}"

@@ -77,7 +77,7 @@ def train(
     A run that was stopped, killed or crashed resumes from its newest checkpoint exactly as if it
     had not been. SIGTERM, Ctrl-C and a preemption notice save a checkpoint first. The initial
     weights depend on Keras' seed: call `keras.utils.set_random_seed(config.train.seed)` first.
-    There is a log line every `config.train.log_every` steps; `visible_log` says where it goes.
+    There is a log line every `config.train.log_every` steps; see `visible_log`.
 
     Args:
       config: of the run; `config.model.vocab_size` is that of the data.
@@ -220,8 +220,8 @@ class _Run:
         """
         train, progress_log = self._config.train, self._reporter.progress_log
         nats = None
-        is_enough = self._is_enough()
-        while not is_enough and done < train.train_steps:
+        stops_early = self._stops_early()
+        while not stops_early and done < train.train_steps:
             count = stride(done, train, self._profile_steps)
             with self._profile.step(done + 1):
                 metrics = self._advance(itertools.islice(batches, count))
@@ -241,14 +241,14 @@ class _Run:
             if to_validate:
                 with progress_log.paused():
                     self._validate(done)
-                is_enough = self._is_enough()
-            if to_save or is_enough:
+                stops_early = self._stops_early()
+            if to_save or stops_early:
                 with progress_log.paused():
                     self._save()
             if is_last:
                 break
         self._profile.end()
-        return self._result(done, nats, stop, is_enough)
+        return self._result(done, nats, stop, stops_early)
 
     def _advance(self, batches: Iterable[Batch]) -> Metrics:
         """Runs one step for each batch, in one call; does not wait for the result."""
@@ -262,9 +262,9 @@ class _Run:
             metrics, self._memory = self._loop(tuple(dealt), self._memory)
         return metrics
 
-    def _is_enough(self) -> bool:
+    def _stops_early(self) -> bool:
         """Whether to stop early; the same on all workers."""
-        return self._distribution.any(self._reporter.is_enough)
+        return self._distribution.any(self._reporter.stops_early)
 
     def _save(self) -> None:
         """Gathers the memory, on all workers, and saves on the chief."""
@@ -297,10 +297,10 @@ class _Run:
         self._valid = valid
 
     def _result(
-        self, step: int, nats: float | None, stop: interruption.StopRequest, is_enough: bool
+        self, step: int, nats: float | None, stop: interruption.StopRequest, stops_early: bool
     ) -> Result:
         best = self._checkpoints.best_nats
-        is_early = is_enough and step < self._config.train.train_steps
+        is_early = stops_early and step < self._config.train.train_steps
         return Result(
             step=step,
             nats_per_token=nats,

@@ -6,8 +6,8 @@ import tensorflow as tf
 from txl_tf.configs.run import POLICIES, Config
 from txl_tf.memory_estimate import (
     inference_estimate,
-    least_parameters,
     memory_estimate,
+    min_parameters,
     sizes_of,
 )
 from txl_tf.ops import machine
@@ -20,7 +20,7 @@ def check_memory(config: Config, num_replicas: int) -> None:
       ValueError: names the bytes and the settings that determine them.
     """
     model, train = config.model, config.train
-    needed = memory_estimate(model, train, least_parameters(model), num_replicas)
+    needed = memory_estimate(model, train, min_parameters(model), num_replicas)
     rows = dict(batch_size=train.batch_size, segment_len=train.segment_len, mem_len=model.mem_len)
     machine.check_memory(needed.parts, rows | sizes_of(model))
 
@@ -48,6 +48,6 @@ def check_validation_memory(config: Config) -> None:
     if train.sample_length:
         length = train.sample_length
         sample = inference_estimate(
-            model, 1, 1, mem_len=mem_len, compute=compute, num_written=length
+            model, 1, 1, mem_len=mem_len, compute=compute, num_generated=length
         )
         machine.check_memory(sample.parts, {"sample_length": length})

@@ -109,7 +109,7 @@ class RunReporter:
         """Reports a validation, and a sample if configured."""
         self.progress_log.log_validation(step, valid)
         self._early_stop.note(valid.nats_per_token)
-        if self.is_enough:
+        if self.stops_early:
             logging.info("step=%d: %s", step, self._early_stop)
         if self._samples is not None:
             text = self._samples.write()
@@ -118,7 +118,7 @@ class RunReporter:
                 self._summaries.write_text("valid", step, "sample", text)
 
     @property
-    def is_enough(self) -> bool:
+    def stops_early(self) -> bool:
         """Whether to stop early; only the chief, which has all validations, returns True."""
         return self._is_chief and self._early_stop.is_due
 

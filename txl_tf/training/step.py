@@ -46,7 +46,7 @@ def make_train_step(
     processes its rows in equal parts; each row keeps its own memory and its own dropout. Ids are
     not checked here: XLA cannot.
 
-    `update.apply` says when an update is skipped. After NaN or infinity the memory stays as well;
+    See `update.apply` for skipped updates. After NaN or infinity the memory stays as well;
     without a real target it moves on. `loss_scale`, for float16, multiplies the loss but not the
     metrics; clipping is by the unscaled gradients.
 

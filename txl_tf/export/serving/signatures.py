@@ -161,22 +161,22 @@ class Signatures(tf.Module):
         steps = tf.reduce_max(tf.concat([length, [1]], axis=0))  # an empty TensorArray has no shape
         written = tf.TensorArray(tf.int32, steps, element_shape=[None])
 
-        def write_one(step, last, state, chances, written):
+        def write_one(step, last, state, uniforms, written):
             real = tf.cast(step < length, tf.int32)
             scores, state = self._inside.next_scores(last, state, real)  # [B, V]
-            chances = tf.cond(
+            uniforms = tf.cond(
                 step % CHUNK == 0,
                 lambda: samplings.uniforms(seeds, step // CHUNK, CHUNK),
-                lambda: chances,
+                lambda: uniforms,
             )  # [B, CHUNK]
             chosen = samplings.choose_by_row(
                 samplings.ban(scores, self._banned()),
-                chances[:, step % CHUNK],
+                uniforms[:, step % CHUNK],
                 temperature,
                 top_k,
                 top_p,
             )
-            return step + 1, chosen, state, chances, written.write(step, chosen)
+            return step + 1, chosen, state, uniforms, written.write(step, chosen)
 
         *_, written = tf.while_loop(
             lambda step, *_: step < steps,
