@@ -27,12 +27,11 @@ def preset(name: str) -> Config:
     return _PRESETS[name]
 
 
-def _change(base: Config, model: dict[str, Any], train: dict[str, Any], **eval: Any) -> Config:
-    return Config(
-        model=dataclasses.replace(base.model, **model),
-        data=base.data,
-        train=dataclasses.replace(base.train, **train),
-        eval=dataclasses.replace(base.eval, **eval),
+def _change(base: Config, **sections: dict[str, Any]) -> Config:
+    """Returns `base` with some fields of some sections changed."""
+    return dataclasses.replace(
+        base,
+        **{s: dataclasses.replace(getattr(base, s), **fields) for s, fields in sections.items()},
     )
 
 
@@ -65,7 +64,7 @@ _TINY = Config(
 )
 
 # Variants of tiny: another attention, or another feed-forward net in every second layer.
-_KINDS: dict[str, dict[str, Any]] = {
+_TINY_VARIANTS: dict[str, dict[str, Any]] = {
     "topk": dict(attention=("topk(k=8)",)),
     "local": dict(attention=("local(window=32)",)),
     "dilated": dict(attention=("local(window=32)", "local(window=32, dilations=(1, 2))")),
@@ -75,15 +74,12 @@ _KINDS: dict[str, dict[str, Any]] = {
 # About 7M parameters: hours on a CPU.
 _SMALL = _change(
     _TINY,
-    model=dict(
-        num_layers=8, d_model=256, num_heads=4, head_dim=64, d_inner=1024, mem_len=256, dropout=0.1
-    ),
+    model=dict(num_layers=8, d_model=256, head_dim=64, d_inner=1024, mem_len=256, dropout=0.1),
     train=dict(
         segment_len=256,
         train_steps=20_000,
         learning_rate=5e-4,
         warmup_steps=1000,
-        eval_every=1000,
         checkpoint_every=1000,
         log_every=100,
     ),
@@ -123,6 +119,9 @@ _ENWIK8_BASE = Config(
     ),
 )
 
+# Training settings that all large models share.
+_LARGE: dict[str, Any] = dict(min_lr_ratio=0.01, eval_every=10_000, checkpoint_every=10_000)
+
 # enwik8: 277,231,820 parameters, 0.99 bits per byte. Trained on 32 TPU cores.
 _ENWIK8_LARGE = _change(
     _ENWIK8_BASE,
@@ -135,30 +134,20 @@ _ENWIK8_LARGE = _change(
         dropout=0.15,
         attention_dropout=0.15,
     ),
-    train=dict(
-        batch_size=64,
-        segment_len=768,
-        warmup_steps=4000,
-        min_lr_ratio=0.01,
-        eval_every=10_000,
-        checkpoint_every=10_000,
-    ),
-    batch_size=16,
-    segment_len=128,
-    mem_len=3800,
-    clamp_len=1000,
-    attention_span=3801,
+    train=dict(batch_size=64, segment_len=768, warmup_steps=4000) | _LARGE,
+    eval=dict(batch_size=16, segment_len=128, mem_len=3800, clamp_len=1000, attention_span=3801),
 )
 
 # text8: 40,964,635 parameters; no result was published.
-_TEXT8_BASE = _change(_ENWIK8_BASE, model=dict(vocab_size=27), train={})
+_TEXT8_BASE = _change(_ENWIK8_BASE, model=dict(vocab_size=27))
 
 # text8: 277,050,395 parameters, 1.08 bits per character.
-_TEXT8_LARGE = _change(_ENWIK8_LARGE, model=dict(vocab_size=27), train={})
+_TEXT8_LARGE = _change(_ENWIK8_LARGE, model=dict(vocab_size=27))
 
 # WikiText-103: 151,119,838 parameters, perplexity 24.0. Trained on 4 GPUs.
-_WT103_BASE = Config(
-    model=TransformerXLConfig(
+_WT103_BASE = _change(
+    _ENWIK8_BASE,
+    model=dict(
         vocab_size=267_735,
         num_layers=16,
         d_model=410,
@@ -169,28 +158,9 @@ _WT103_BASE = Config(
         cutoffs=(20_000, 40_000, 200_000),
         untie_biases=True,
         tie_projections=(False, True),
-        dropout=0.1,
-        layer_norm_epsilon=1e-12,
     ),
-    train=TrainConfig(
-        batch_size=60,
-        segment_len=150,
-        train_steps=400_000,
-        learning_rate=2.5e-4,
-        min_lr_ratio=0.004,
-        clip_norm=0.25,
-        eval_every=4000,
-        checkpoint_every=4000,
-        log_every=200,
-    ),
-    eval=EvalConfig(
-        batch_size=10,
-        segment_len=64,
-        mem_len=640,
-        clamp_len=400,
-        attention_span=641,
-        layout="reference",
-    ),
+    train=dict(batch_size=60, segment_len=150),
+    eval=dict(segment_len=64, mem_len=640, clamp_len=400, attention_span=641),
 )
 
 # WikiText-103: 285,205,322 parameters (the paper says 257M), perplexity 18.3. 64 TPU cores.
@@ -209,20 +179,9 @@ _WT103_LARGE = _change(
         init_std=0.005,
         proj_init_std=0.005,
     ),
-    train=dict(
-        batch_size=128,
-        segment_len=384,
-        train_steps=4_000_000,
-        warmup_steps=16_000,
-        min_lr_ratio=0.01,
-        eval_every=10_000,
-        checkpoint_every=10_000,
-    ),
-    batch_size=8,
-    segment_len=128,
-    mem_len=1600,
-    clamp_len=1000,
-    attention_span=1601,
+    train=dict(batch_size=128, segment_len=384, train_steps=4_000_000, warmup_steps=16_000)
+    | _LARGE,
+    eval=dict(batch_size=8, segment_len=128, mem_len=1600, clamp_len=1000, attention_span=1601),
 )
 
 # One Billion Word: 355.7M parameters, as the released script has it (the paper's base has 0.46B).
@@ -242,11 +201,7 @@ _LM1B_BASE = _change(
         project_same_dim=False,
     ),
     train=dict(batch_size=256, segment_len=256),
-    batch_size=16,
-    segment_len=32,
-    mem_len=128,
-    clamp_len=None,
-    attention_span=129,
+    eval=dict(batch_size=16, segment_len=32, mem_len=128, clamp_len=None, attention_span=129),
 )
 
 # One Billion Word: 838.1M parameters, perplexity 21.8. Trained on 512 TPU cores.
@@ -270,16 +225,14 @@ _LM1B_LARGE = _change(
         train_steps=1_200_000,
         learning_rate=1e-4,
         warmup_steps=30_000,
-        min_lr_ratio=0.01,
-        eval_every=10_000,
-        checkpoint_every=10_000,
-    ),
-    batch_size=8,
+    )
+    | _LARGE,
+    eval=dict(batch_size=8),
 )
 
 _PRESETS = {
     "tiny": _TINY,
-    **{f"tiny_{name}": _change(_TINY, model=change, train={}) for name, change in _KINDS.items()},
+    **{f"tiny_{name}": _change(_TINY, model=change) for name, change in _TINY_VARIANTS.items()},
     "small": _SMALL,
     "text8_base": _TEXT8_BASE,
     "enwik8_base": _ENWIK8_BASE,
