@@ -13,7 +13,7 @@ from txl_tf.configs import presets
 class PageTest(absltest.TestCase):
     def test_docs_have_these_numbers(self):
         page = (helpers.ROOT / "docs" / "performance.md").read_text()
-        table = page.partition("## On accelerators")[2]
+        table = page.partition("## Estimates for accelerators")[2]
         rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", table, re.MULTILINE)
         self.assertLen(rows, 6)
         for name, *told in rows:

@@ -123,7 +123,7 @@ class MemoryTest(parameterized.TestCase):
         self.assertNotEqual(presets.preset("wt103_base").train.batch_size % OF_A_HOST["v3"], 0)
         small = Needs(presets.preset("small"))
         row = (2 * small.memory + small.activations) / MB
-        self.assertIn(f"this arithmetic has {row:.0f};", PAGE)
+        self.assertIn(f"this formula gives {row:.0f}.", PAGE)
         self.assertIn(f"`--batch_size={BATCHES['wt103_base']}`", PAGE)
 
 
