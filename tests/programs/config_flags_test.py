@@ -134,12 +134,12 @@ class ConfigFlagsTest(parameterized.TestCase):
         told = "--batch_size: Rows of one optimizer step over all replicas."
         self.assertIn(f"{told} The same as --set=train.batch_size=...", text)
         text_of_beta = (
-            '--beta: Of Adam; epsilon is added before bias correction ("epsilon hat" of Adam).'
+            '--beta: Parameters of Adam; epsilon is added before bias correction ("epsilon hat" of Adam).'
         )
         self.assertIn(text_of_beta, text)
         self.assertIn("--preset: <tiny|tiny_topk", text)
         self.assertIn("--[no]jit", text)
-        self.assertIn("--set: A change to the configuration", text)
+        self.assertIn("--set: Change of a config field", text)
 
 
 if __name__ == "__main__":

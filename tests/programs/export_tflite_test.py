@@ -99,7 +99,7 @@ class ExportTfliteProgramTest(parameterized.TestCase):
     def test_text_that_comes_with_python(self):
         _, result, stderr = self.export("--compared_tokens=64")
         self.assertNotIn("top1_agreement", result)
-        self.assertIn("warning: nothing is compared: the vocabulary wants", stderr)
+        self.assertIn("warning: nothing is compared: the vocabulary does not cover", stderr)
         (folder := self.folder / "bytes").mkdir()
         model_dir = trained.describe(folder, trained.prepare_data(folder))
         _, result, _ = self.export("--compared_tokens=64", model_dir=model_dir)

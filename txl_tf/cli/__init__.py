@@ -1,6 +1,6 @@
-"""The programs, one module each, and what they share.
+"""The command-line programs, one module each, and their shared modules.
 
-A program loads TensorFlow in `main`, where its flags are known to be right, and not for --help.
+A program loads TensorFlow in `main`, after its flags are checked, and not for --help.
 """
 
 from txl_tf.cli import streams

@@ -3,9 +3,9 @@
     txl-average --model_dir=RUN --output_dir=NEW
     txl-average --model_dir=RUN --output_dir=NEW --steps=8000,9000
 
-Averaged are the kept checkpoints (train.keep_checkpoints of the run, besides the best), the newest
-of them, or those of some steps. All programs take the new folder; train by --init_from. The last
-line of stdout is one JSON object.
+Averages the kept checkpoints (the newest train.keep_checkpoints of the run, without the best), the
+newest of them, or those of given steps. All programs accept the new model_dir; train uses it with
+--init_from. The last line of stdout is one JSON object.
 """
 
 import json
@@ -16,18 +16,18 @@ from absl import app, flags
 from txl_tf.cli import entry_point
 from txl_tf.progress import Progress
 
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder to make.", required=True)
+_MODEL_DIR = flags.DEFINE_string(
+    "model_dir", None, "Run whose checkpoints to average.", required=True
+)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "New model_dir to write.", required=True)
 _LAST = flags.DEFINE_integer(
-    "last", None, "Average this many of the newest checkpoints; by default all.", lower_bound=2
+    "last", None, "Number of newest checkpoints to average; default: all.", lower_bound=2
 )
-_STEPS = flags.DEFINE_list(
-    "steps", None, "Average the checkpoints of these steps, comma-separated."
-)
+_STEPS = flags.DEFINE_list("steps", None, "Steps of the checkpoints to average, comma-separated.")
 
 
 def main(argv: list[str]) -> None:
-    del argv  # entry_point refuses arguments that are no flags
+    del argv  # entry_point refuses positional arguments
     chosen = _steps()
     from txl_tf.training import averaging
 

@@ -1,6 +1,6 @@
 """Flags that change a Config: --preset, --set, and shorthands such as --batch_size.
 
-A program defines what it offers at import and resolves it in `main`:
+A program defines its flags at import and resolves them in `main`:
 
     config_flags.define_preset()
     config_flags.define_shorthands({"batch_size": "train.batch_size"})
@@ -27,7 +27,7 @@ _Sections = TypeVar("_Sections")  # Config, or another dataclass of sections
 
 def define_preset(default: str | None = "tiny") -> flags.FlagHolder:
     """Defines --preset, the Config to start from."""
-    return flags.DEFINE_enum("preset", default, presets.names(), "The configuration to start from.")
+    return flags.DEFINE_enum("preset", default, presets.names(), "Config to start from.")
 
 
 def define_shorthands(
@@ -35,14 +35,14 @@ def define_shorthands(
     config: type = config_lib.Config,
     helps: Mapping[str, str] | None = None,
 ) -> None:
-    """Defines --set, and for each flag name a flag that sets a field, as "train.batch_size".
+    """Defines --set, and for each flag name a shorthand of a field, such as "train.batch_size".
 
     Args:
       fields: flag -> field.
       config: the dataclass whose sections have the fields.
-      helps: flag -> what it means, where the docstring of its section says something else.
+      helps: flag -> help text, where it differs from the docstring of the section.
     """
-    help_text = "A change to the configuration, as section.field=value"
+    help_text = "Change of a config field, as section.field=value"
     flags.DEFINE_multi_string("set", [], help_text)
     for name, path in fields.items():
         section, _, field = path.partition(".")
@@ -73,7 +73,7 @@ def resolve(base: _Sections, measured: Mapping[str, object] | None = None) -> _S
 
 
 def _shorthand_values() -> dict[str, str]:
-    """The fields given by shorthand flags, after refusing those that --set gives too."""
+    """Returns the fields given by shorthand flags; refuses those that --set gives too."""
     by_set = _set_paths()
     values = {}
     for name, path in _shorthands.items():
@@ -88,12 +88,12 @@ def _shorthand_values() -> dict[str, str]:
 
 
 def _set_paths() -> dict[str, str]:
-    """Field -> the --set that names it."""
+    """Returns each field of a --set with the text of that --set."""
     return {text.partition("=")[0].strip(): text for text in flags.FLAGS.set}
 
 
 def _with_flag_name(message: str) -> str:
-    """Names the flag that a user typed where the message names the field it sets."""
+    """Prefixes a message about a field with the flag that set it."""
     for name, path in _shorthands.items():
         if flags.FLAGS[name].present and re.match(rf"({re.escape(path)}|{name}) must ", message):
             return f"flag --{name}={flags.FLAGS[name].value}: {message}"
@@ -105,9 +105,10 @@ def _kind(section: Any, name: str) -> object:
 
 
 def _describe(section: Any, name: str) -> str:
-    """What the docstring of the section says about a field, as a sentence."""
+    """Returns the documentation of a field in its section's docstring, as a sentence."""
     attributes = (section.__doc__ or "").partition("Attributes:\n")[2]
     names = r"^      (?:\w+, )*{}(?:, \w+)*: (.*(?:\n        .*)*)"
     found = re.search(names.format(name), attributes, re.MULTILINE)
     text = " ".join(found[1].split()) if found else name
+    text = re.sub(r"\bNone\b", "none", text)  # as a flag spells it
     return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -1,4 +1,4 @@
-"""Runs a program: a quiet start, one-line errors, logs on stderr, the devices in use.
+"""Runs a program: quiet TensorFlow startup, one-line errors, logs on stderr.
 
 A program's module ends with
 
@@ -28,18 +28,18 @@ from absl import app, flags, logging
 from txl_tf import extras
 from txl_tf.cli import streams, tf_startup_log
 
-_TERMINATED = 128 + signal.SIGTERM  # as shells say it
+_TERMINATED = 128 + signal.SIGTERM  # the convention of shells
 _GRACE_SECONDS = 20
 
-_TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from.")
+_TRACEBACK = flags.DEFINE_bool("traceback", False, "Show the traceback of an error.")
 
 
 def run(main: Callable[[list[str]], Any], texts: Sequence[str] = ()) -> NoReturn:
     """Parses the flags, calls `main(argv)` and exits.
 
     --help shows the docstring of the module that defines `main`, and the flags defined there.
-    A path in a flag may begin with ~, the home folder, which the shell leaves as it is in --flag=~.
-    `texts` names the flags of strings that are none.
+    A path in a flag may begin with ~, which shells do not expand in --flag=~. `texts` names the
+    string flags that are not paths.
 
     A ValueError, OSError or TensorFlow error of `main` becomes one line on stderr and exit code
     1; a mistake in the flags or an `app.UsageError` becomes one line and exit code 2; Ctrl-C one
@@ -67,8 +67,8 @@ def run(main: Callable[[list[str]], Any], texts: Sequence[str] = ()) -> NoReturn
 def _leave(code: int) -> NoReturn:
     """Ends the process after a failure without waiting for its threads.
 
-    A traceback keeps alive what was at work, and Python would wait for its threads: those of a
-    collective operation, for example, which wait for a worker that will not come.
+    A traceback keeps objects alive, and Python would wait for their threads, for example those of
+    a collective operation that waits for a worker that has failed.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed, or its reader is gone
@@ -79,7 +79,7 @@ def _leave(code: int) -> NoReturn:
 
 @contextlib.contextmanager
 def advising(kind: type[ValueError], advice: str) -> Iterator[None]:
-    """Adds to errors of a kind what this program can do about them: the library does not know."""
+    """Appends this program's advice to errors of a kind, which the library cannot know."""
     try:
         yield
     except kind as error:
@@ -137,12 +137,12 @@ def _expanded(value: Any) -> Any:
 
 
 def _guarded(main: Callable[[list[str]], Any], argv: list[str]) -> Any:
-    """Calls `main`; turns what users can cause into one line and an exit code."""
+    """Calls `main`; turns errors that users can cause into one line and an exit code."""
     try:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _terminate)
         result = main(argv)
-        sys.stdout.flush()  # a closed pipe shows here, not after the end
+        sys.stdout.flush()  # raises here if the pipe is closed, not at exit
         return result
     except app.UsageError as error:
         _exit_with_usage(str(error))
@@ -150,7 +150,7 @@ def _guarded(main: Callable[[list[str]], Any], argv: list[str]) -> Any:
         _exit(130, "interrupted")
     except _Terminated:
         _exit(_TERMINATED, "terminated")
-    except BrokenPipeError:  # the reader of our results has seen enough, as in `| head`
+    except BrokenPipeError:  # the reader has closed the pipe, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except _expected_errors() as error:
@@ -160,11 +160,11 @@ def _guarded(main: Callable[[list[str]], Any], argv: list[str]) -> Any:
 
 
 class _Terminated(BaseException):
-    """SIGTERM came: what is half done is cleared up on the way out."""
+    """Raised on SIGTERM, so that unfinished outputs are removed."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """Raises `_Terminated`; if that gets lost or takes too long, or at a second one, all ends."""
+    """Raises `_Terminated`; ends the process if that takes too long, or on a second SIGTERM."""
 
     def give_up() -> None:
         print(f"{_name()}: terminated", file=sys.stderr)
@@ -184,7 +184,7 @@ def _expected_errors() -> tuple[type[Exception], ...]:
 
 
 def describe(error: Exception) -> str:
-    """The one line of an error message that tells what is wrong.
+    """Returns the line of an error message that gives the cause.
 
     Keras and TensorFlow wrap messages in stack frames, graph node names and argument lists.
     """
@@ -217,7 +217,7 @@ def _name() -> str:
 
 
 class _HelpFlag(flags.BooleanFlag):
-    """Prints the docstring and the flags of the program; asking for help is no failure."""
+    """Prints the docstring and the flags of the program, and exits with code 0."""
 
     def __init__(self, program: ModuleType) -> None:
         super().__init__("help", False, "Show this help.", short_name="?", allow_override=True)
@@ -227,19 +227,19 @@ class _HelpFlag(flags.BooleanFlag):
         if self._parse(argument):
             print((self._program.__doc__ or "").strip(), "\n\nFlags:", sep="")
             print(flags.FLAGS.module_help(self._program).partition(":\n")[2])
-            print("\n--traceback shows where an error came from; --helpfull lists all flags.")
+            print("\n--traceback shows the traceback of an error; --helpfull lists all flags.")
             sys.stdout.flush()  # where it cannot be written, that shows here
             sys.exit(0)
 
 
 def _is_for_users(record: python_logging.LogRecord) -> bool:
-    """Whether a record is not TensorFlow telling what it does inside."""
+    """Whether a record is not one of TensorFlow's internal INFO lines."""
     inside = f"{os.sep}tensorflow{os.sep}" in record.pathname
     return record.levelno > python_logging.INFO or not inside
 
 
 class _LogFormatter(python_logging.Formatter):
-    """The time and the message; the level where it is above INFO."""
+    """Formats the time and the message, with the level if it is above INFO."""
 
     def format(self, record: python_logging.LogRecord) -> str:
         level = record.levelname.lower() + ": " if record.levelno > python_logging.INFO else ""

@@ -1,11 +1,11 @@
-"""Measures a model on a split of prepared data: loss, perplexity, bits per byte and character.
+"""Evaluates a model on a split of prepared data: loss, perplexity, bits per byte and character.
 
     txl-evaluate --model_dir=RUN --data_dir=DATA --split=test
 
-Every token of the split but the first is scored once, with the memory of those before it in its
-row; --layout=reference, which published presets have, batches as the original code did.
---eval_preset takes all settings of a published evaluation at once. The last line of stdout is one
-JSON object.
+Scores every token of the split except the first exactly once, with the memory of the tokens before
+it in its row; --layout=reference, used by published presets, batches as the original code does.
+--eval_preset applies all settings of a published evaluation. The last line of stdout is one JSON
+object.
 """
 
 import functools
@@ -21,17 +21,18 @@ from txl_tf.progress import Progress
 if TYPE_CHECKING:
     from txl_tf.inference.evaluation import Totals
 
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
-_SPLIT = flags.DEFINE_string("split", "valid", "Which split of the data.")
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Prepared data, the output of prepare_data.", required=True
+)
+_SPLIT = flags.DEFINE_string("split", "valid", "Split to evaluate.")
 _EVAL_PRESET = flags.DEFINE_enum(
     "eval_preset",
     None,
     presets.names(),
-    "Evaluate by the whole eval section of this preset (batch size, segment, memory, clamp, span "
-    "and layout as published) in place of the model's. Where a flag or --set says otherwise, it "
-    "wins.",
+    "Use the eval section of this preset (published batch_size, segment_len, mem_len, clamp_len, "
+    "attention_span and layout) instead of the model's. Flags and --set take precedence.",
 )
-_JIT = flags.DEFINE_bool("jit", False, "Compile with XLA; pays where there is a GPU or a TPU.")
+_JIT = flags.DEFINE_bool("jit", False, "Compile with XLA; usually slower on a CPU.")
 model_flags.define(
     {
         "batch_size": "eval.batch_size",
@@ -43,7 +44,7 @@ model_flags.define(
 
 
 def main(argv: list[str]) -> None:
-    del argv  # entry_point refuses arguments that are no flags
+    del argv  # entry_point refuses positional arguments
     entry_point.log_devices()
     from txl_tf.data.batches import Batches
     from txl_tf.inference import evaluation

@@ -1,11 +1,11 @@
-"""Exports a model for TF Serving: a SavedModel with its tokenizer inside.
+"""Exports a model to TensorFlow Serving: a SavedModel that includes its tokenizer.
 
     txl-export-saved-model --model_dir=RUN --output_dir=EXPORTS/NAME
 
 Writes EXPORTS/NAME/1, which a server with --model_name=NAME --model_base_path=EXPORTS/NAME loads as
-it is; --version=2 puts a newer one beside it. Signatures: step (ids and state in, scores and state
-out), score and generate (text in, looped inside), encode, decode, initial_state. The state stays
-with the client. See docs/serving.md. The last line of stdout is one JSON object.
+it is; --version=2 adds a newer version. Signatures: step (ids and state in, scores and state out),
+score and generate (text in; loop inside the graph), encode, decode and initial_state. The state is
+kept by the client. See docs/serving.md. The last line of stdout is one JSON object.
 """
 
 import json
@@ -20,17 +20,22 @@ from txl_tf.data import outputs
 from txl_tf.progress import Progress
 
 _OUTPUT_DIR = flags.DEFINE_string(
-    "output_dir", None, "Folder of the model's versions; its name is the model's.", required=True
+    "output_dir", None, "Folder of all versions; its name is the model's name.", required=True
 )
-_VERSION = flags.DEFINE_integer("version", 1, "A server runs the highest version.", 1, 2**63 - 1)
+_VERSION = flags.DEFINE_integer(
+    "version", 1, "Version number; a server runs the highest.", 1, 2**63 - 1
+)
 _STATE_DTYPE = flags.DEFINE_enum(
-    "state_dtype", "float32", choices.STATE_DTYPES, "Of the state on the wire; float16 halves it."
+    "state_dtype",
+    "float32",
+    choices.STATE_DTYPES,
+    "Type of the state in messages; float16 halves its size.",
 )
 model_flags.define({"segment_len": "eval.segment_len"})
 
 
 def main(argv: list[str]) -> None:
-    del argv  # entry_point refuses arguments that are no flags
+    del argv  # entry_point refuses positional arguments
     from txl_tf.export.serving.saved_model import check_version, export_saved_model
 
     path = os.path.join(_OUTPUT_DIR.value, str(_VERSION.value))

@@ -1,13 +1,13 @@
-r"""Converts a model for devices: a .tflite file, and beside it the folder with its vocabulary.
+r"""Converts a model for devices to a .tflite file, with its tokenizer in a folder beside it.
 
     txl-export-tflite --model_dir=RUN --output=NAME.tflite --quantize=dynamic \
         --data_dir=DATA --split=test
 
-Writes NAME.tflite (signatures step and score, of fixed shapes, TFLite's own operators alone) and
-NAME.assets (tokenizer, model.json). Text is read to compare the result with the model, and for
---quantize=int8 to learn the ranges from: of --data_dir its train split, of --text the first half.
-With neither, Python's documentation serves, if the vocabulary covers it and nothing is to be learnt
-from it. See docs/edge.md. The last line of stdout is one JSON object.
+Writes NAME.tflite (signatures step and score with static shapes, built-in operators only) and
+NAME.assets (tokenizer, model.json). Compares the result with the model on text, and calibrates
+--quantize=int8 on other text: the train split of --data_dir, or the first half of --text. Without
+either, it compares on Python's documentation, if the vocabulary covers it; int8 needs one of them.
+See docs/edge.md. The last line of stdout is one JSON object.
 """
 
 import dataclasses
@@ -26,20 +26,27 @@ if TYPE_CHECKING:
     from txl_tf.export.edge.calibration import Sample
     from txl_tf.model_dir import Loaded
 
-_OUTPUT = flags.DEFINE_string("output", None, "The file to write, NAME.tflite.", required=True)
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 1, "Rows of a call, fixed.", lower_bound=1)
-_QUANTIZE = flags.DEFINE_enum("quantize", "none", choices.QUANTIZATIONS, "How numbers are stored.")
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.")
-_SPLIT = flags.DEFINE_string("split", "valid", "Which split to compare on.")
-_TEXT = flags.DEFINE_string("text", None, "A text file, in place of --data_dir.")
+_OUTPUT = flags.DEFINE_string("output", None, "File to write, NAME.tflite.", required=True)
+_BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", 1, "Rows of a call, fixed in the file.", lower_bound=1
+)
+_QUANTIZE = flags.DEFINE_enum(
+    "quantize",
+    "none",
+    choices.QUANTIZATIONS,
+    "Quantization of the weights; int8 also of activations.",
+)
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Prepared data, the output of prepare_data.")
+_SPLIT = flags.DEFINE_string("split", "valid", "Split of --data_dir to compare on.")
+_TEXT = flags.DEFINE_string("text", None, "Text file to use instead of --data_dir.")
 _COMPARED = flags.DEFINE_integer(
-    "compared_tokens", 8192, "Most tokens that are compared.", lower_bound=1
+    "compared_tokens", 8192, "Maximum number of tokens to compare.", lower_bound=1
 )
 model_flags.define({"segment_len": "eval.segment_len"})
 
 
 def main(argv: list[str]) -> None:
-    del argv  # entry_point refuses arguments that are no flags
+    del argv  # entry_point refuses positional arguments
     model_flags.refuse("a device computes in float32", "precision")
     model_flags.refuse("a device's state is keys and values", "state")
     _check_text_flags()
@@ -116,7 +123,10 @@ def _builtin(loaded: "Loaded", compared: int) -> "Sample | None":
     except ValueError:  # a symbol is unknown, and the tokenizer takes that for an error
         found = None
     if found is None or not found.size.is_mostly_known:
-        logging.warning("nothing is compared: the vocabulary wants --data_dir or --text")
+        logging.warning(
+            "nothing is compared: the vocabulary does not cover the built-in text; "
+            "give --data_dir or --text"
+        )
         return None
     return dataclasses.replace(found, name="documentation of Python")
 

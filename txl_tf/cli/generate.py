@@ -1,16 +1,17 @@
-"""Continues text with a model.
+"""Generates text that continues a prompt.
 
     txl-generate --model_dir=RUN --prompt='Once upon' --length=300 --temperature=0.8
     txl-generate --model_dir=RUN --prompt=A --prompt=B --num_samples=3 --seed=1 --json
     txl-generate --model_dir=RUN --prompt='Once upon' --num_beams=8
     txl-generate --model_dir=RUN --interactive
 
-stdout has the prompt and its continuation, as it comes; of several, each under a line that says
-which it is. --json prints one object a continuation instead. The continuation is as likely as the
-model has it unless --temperature, --top_k or --top_p change that; --temperature=0 is greedy.
+Streams the prompt and its continuation to stdout; several continuations are printed at the end,
+each below a heading. --json prints one JSON object per continuation instead. Tokens are sampled
+from the model's distribution unless --temperature, --top_k or --top_p change it; --temperature=0 is
+greedy.
 
---interactive reads lines and continues each, and remembers all turns; an empty line lets the model
-go on, "/reset" makes it forget. Prompts come before the first turn.
+--interactive continues each line that you enter and remembers all turns; an empty line lets the
+model continue, "/reset" clears the memory. Prompts precede the first turn.
 """
 
 import dataclasses
@@ -31,34 +32,36 @@ from txl_tf.progress import Progress
 if TYPE_CHECKING:
     from txl_tf.inference.generation import Continuation, Generator
 
-_PROMPT = flags.DEFINE_multi_string("prompt", [], "Text to continue. Repeatable.")
-_PROMPT_FILE = flags.DEFINE_string("prompt_file", None, "A file whose whole text is a prompt.")
-_LENGTH = flags.DEFINE_integer("length", 200, "Tokens to write.", 1, LONGEST)
-_STOP = flags.DEFINE_bool("stop_at_line_end", False, "Write no more once a line has ended.")
+_PROMPT = flags.DEFINE_multi_string("prompt", [], "Text to continue")
+_PROMPT_FILE = flags.DEFINE_string("prompt_file", None, "File whose whole text is a prompt.")
+_LENGTH = flags.DEFINE_integer("length", 200, "Number of tokens to generate.", 1, LONGEST)
+_STOP = flags.DEFINE_bool("stop_at_line_end", False, "Stop at the first line end.")
 _NUM_SAMPLES = flags.DEFINE_integer(
-    "num_samples", 1, "Continuations of each prompt; of a beam search, the best.", lower_bound=1
+    "num_samples", 1, "Continuations per prompt; with --num_beams, the best ones.", lower_bound=1
 )
-_TEMPERATURE = flags.DEFINE_float("temperature", 1.0, "Below 1 is safer, above 1 is bolder.")
+_TEMPERATURE = flags.DEFINE_float("temperature", 1.0, "Divisor of the logits; 0 is greedy.")
 _TOP_K = flags.DEFINE_integer(
-    "top_k", None, "Only the k likeliest tokens may come; unset is all.", lower_bound=1
+    "top_k", None, "Sample from the k most likely tokens; default: all.", lower_bound=1
 )
-_TOP_P = flags.DEFINE_float("top_p", 1.0, "Only the likeliest that together have this probability.")
+_TOP_P = flags.DEFINE_float(
+    "top_p", 1.0, "Sample from the most likely tokens with this total probability."
+)
 _SEED = flags.DEFINE_integer(
-    "seed", None, "Of the samples; unset draws one, and logs it.", 0, 2**31 - 1
+    "seed", None, "Seed of the samples; default: random, and logged.", 0, 2**31 - 1
 )
 _NUM_BEAMS = flags.DEFINE_integer(
-    "num_beams", None, "Search for the likeliest by so many beams.", lower_bound=1
+    "num_beams", None, "Use beam search with this number of beams.", lower_bound=1
 )
 _LENGTH_PENALTY = flags.DEFINE_float(
-    "length_penalty", 0.0, "Beams are ranked by log-probability / length ** this."
+    "length_penalty", 0.0, "Rank beams by log-probability / length ** length_penalty."
 )
-_INTERACTIVE = flags.DEFINE_bool("interactive", False, "Take turns with the user.")
-_JSON = flags.DEFINE_bool("json", False, "Print JSON lines: prompt, sample, text, log_prob.")
+_INTERACTIVE = flags.DEFINE_bool("interactive", False, "Read lines from stdin and continue each.")
+_JSON = flags.DEFINE_bool("json", False, "Print JSON lines with prompt, sample, text and log_prob.")
 model_flags.define({"segment_len": "eval.segment_len"})
 
 
 def main(argv: list[str]) -> None:
-    del argv  # entry_point refuses arguments that are no flags
+    del argv  # entry_point refuses positional arguments
     _check_flags()
     prompts = _prompts()
     from txl_tf.inference.generation import Generator

@@ -1,12 +1,12 @@
-r"""Makes a model_dir of another implementation's checkpoint.
+r"""Imports another implementation's checkpoint into a new model_dir.
 
     txl-import --format=tf1 --checkpoint=DIR/model.ckpt-0 \
         --preset=wt103_large --vocab=DIR/cache.pkl --model_dir=RUN
     txl-import --format=huggingface --checkpoint=FOLDER --model_dir=RUN
 
-The shapes of the tensors tell almost everything; what they do not (mem_len, clamp_len and the like)
-comes from --config, --preset or flags, and what contradicts them is refused. Nothing is written
-unless every tensor fits. The last line of stdout is one JSON object.
+Infers most of the architecture from the shapes of the tensors; the rest (mem_len, clamp_len and
+others) comes from --config, --preset or flags, and contradictions are refused. Nothing is written
+unless every tensor matches. The last line of stdout is one JSON object.
 """
 
 import dataclasses
@@ -23,42 +23,54 @@ from txl_tf.data import files
 from txl_tf.progress import Progress
 
 _FORMAT = flags.DEFINE_enum(
-    "format", None, choices.IMPORT_FORMATS, "Whose checkpoint it is.", required=True
+    "format",
+    None,
+    choices.IMPORT_FORMATS,
+    "Implementation that wrote the checkpoint.",
+    required=True,
 )
 _CHECKPOINT = flags.DEFINE_string(
-    "checkpoint", None, "Its file, prefix (tf1) or folder (tf1, huggingface).", required=True
+    "checkpoint",
+    None,
+    "Path of the file, prefix (tf1) or folder (tf1, huggingface).",
+    required=True,
 )
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder to write; new.", required=True)
+_MODEL_DIR = flags.DEFINE_string("model_dir", None, "New folder to write.", required=True)
 _CONFIG = flags.DEFINE_string(
     "config",
     None,
-    "JSON with flags of the original (n_layer, mem_len, ...), alone or under hparams; unset is the "
-    "config.json beside the checkpoint, if there is one.",
+    "JSON file with flags of the original (n_layer, mem_len, ...), at the top level or under "
+    "hparams; default: config.json beside the checkpoint, if it exists.",
 )
 _PRESET = config_flags.define_preset(None)
 _VOCAB = flags.DEFINE_string(
-    "vocab", None, "The vocabulary; unset: the model reads token ids written as numbers."
+    "vocab", None, "Vocabulary file; without it, the model reads token ids written as numbers."
 )
 _VOCAB_KIND = flags.DEFINE_enum(
-    "vocab_kind", None, list(vocabularies.KINDS), "Of --vocab, where the file does not tell."
+    "vocab_kind",
+    None,
+    list(vocabularies.KINDS),
+    "Kind of --vocab, if the file does not determine it.",
 )
 _LENGTHS = {
-    "mem_len": flags.DEFINE_integer("mem_len", None, "Memory slots.", lower_bound=0),
-    "clamp_len": flags.DEFINE_integer("clamp_len", None, "Largest distance told apart; -1: off."),
-    "same_length": flags.DEFINE_bool("same_length", None, "Every token sees as many keys."),
+    "mem_len": flags.DEFINE_integer("mem_len", None, "Memory slots of each layer.", lower_bound=0),
+    "clamp_len": flags.DEFINE_integer("clamp_len", None, "Distances are clamped to it; -1 is off."),
+    "same_length": flags.DEFINE_bool(
+        "same_length", None, "All tokens see the same number of keys."
+    ),
     "n_head": flags.DEFINE_integer(
-        "num_heads", None, "Attention heads, where the tensors do not tell.", lower_bound=1
+        "num_heads", None, "Attention heads, if the tensors do not determine it.", lower_bound=1
     ),
 }
 _VERIFY_IO = flags.DEFINE_string(
-    "verify_io", None, "An .npz file of segments and outputs that the model must reproduce."
+    "verify_io", None, ".npz file with inputs, and outputs that the model must reproduce."
 )
-_TOLERANCE = flags.DEFINE_float("tolerance", 3e-5, "Largest difference from --verify_io.")
+_TOLERANCE = flags.DEFINE_float("tolerance", 3e-5, "Maximum difference from --verify_io.")
 config_flags.define_shorthands({})
 
 
 def main(argv: list[str]) -> None:
-    del argv  # entry_point refuses arguments that are no flags
+    del argv  # entry_point refuses positional arguments
     given, told_by = _given()
     tokenizer = _tokenizer()
     from txl_tf.conversion import import_checkpoint

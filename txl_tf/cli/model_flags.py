@@ -1,11 +1,11 @@
-"""Flags of the programs that use a trained model: which one, its lengths and its precision.
+"""Flags of the programs that use a trained model: its path, lengths and precision.
 
     model_flags.define({"segment_len": "eval.segment_len"})
 
     def main(argv):
         loaded = model_flags.load()
 
-An unset length is that of the model's eval settings, else the model's own; "none" is off.
+An unset length defaults to the model's eval settings, then to the model itself; "none" is off.
 """
 
 import dataclasses
@@ -24,9 +24,17 @@ if TYPE_CHECKING:
 flags.disclaim_key_flags()  # the flags belong to the program, whose --help shows them
 
 _LENGTHS = ("mem_len", "clamp_len", "attention_span")
+_HELPS = {  # "none" is off here, not that of the model as in EvalConfig
+    "mem_len": "Memory slots of each layer. Default: as in the eval settings, else in the model.",
+    "clamp_len": "Distances are clamped to it; none is off. Default: as for --mem_len.",
+    "attention_span": (
+        "Maximum number of keys that a token attends to, itself included; none is no limit. "
+        "Default: as for --mem_len."
+    ),
+}
 _DTYPES = {"float32": None, "bfloat16": "bfloat16"}
 _changeable: set[str] = set()
-_defined: set[str] = set()  # flags that say something about the model of --model_dir
+_defined: set[str] = set()  # flags that modify the model of --model_dir
 
 
 def define(shorthands: Mapping[str, str], *, required: bool = True) -> None:
@@ -34,34 +42,40 @@ def define(shorthands: Mapping[str, str], *, required: bool = True) -> None:
 
     Args:
       shorthands: flag -> field, as "eval.batch_size".
-      required: whether there is no doing without --model_dir.
+      required: whether --model_dir is required.
     """
     flags.DEFINE_string(
-        "model_dir", None, "Folder of train or import_checkpoint.", required=required
+        "model_dir", None, "Model, the output of train or import_checkpoint.", required=required
     )
     flags.DEFINE_enum(
-        "checkpoint", None, ["best", "latest"], "Which weights; unset is the best, if there is one."
+        "checkpoint",
+        None,
+        ["best", "latest"],
+        "Weights to use; default: the best if saved, else the latest.",
     )
-    flags.DEFINE_enum("precision", "float32", list(_DTYPES), "What is computed in.")
+    flags.DEFINE_enum("precision", "float32", list(_DTYPES), "Precision of the computation.")
     flags.DEFINE_enum(
-        "state", "kv", choices.STATES, "What is remembered: keys and values, or hidden states."
+        "state",
+        "kv",
+        choices.STATES,
+        "State of the model: cached keys and values (kv), or hidden states.",
     )
     lengths = {name: f"eval.{name}" for name in _LENGTHS}
-    config_flags.define_shorthands({**shorthands, **lengths})
+    config_flags.define_shorthands({**shorthands, **lengths}, helps=_HELPS)
     _changeable.update(shorthands.values())
     _defined.update(("checkpoint", "precision", "state", "set", *shorthands, *lengths))
 
 
 def load(eval_preset: str | None = None) -> "Loaded":
-    """The model with the lengths that the flags and its eval settings ask for.
+    """Loads the model, with lengths from the flags and its eval settings.
 
     Its config has the flags applied; a length of None in `config.eval` is off.
 
     Args:
-      eval_preset: the preset whose eval settings take the place of the model's.
+      eval_preset: preset whose eval settings replace the model's.
 
     Raises:
-      app.UsageError: a flag changes what is fixed once a model is trained.
+      app.UsageError: a flag changes a setting that is fixed after training.
     """
     from txl_tf import model_dir as model_dirs
 
@@ -77,7 +91,7 @@ def load(eval_preset: str | None = None) -> "Loaded":
 
 
 def refuse(because: str, *names: str) -> None:
-    """Refuses flags that would have no effect: those named, or else all but --model_dir.
+    """Refuses flags without effect: those named, or else all except --model_dir.
 
     Raises:
       app.UsageError: one was given.
@@ -93,12 +107,12 @@ def state() -> str:
 
 
 def segment_len(config: Config) -> int:
-    """How many tokens a row reads at once; as in training where nothing else is said."""
+    """Returns the number of tokens read at once; by default that of training."""
     return config.eval.segment_len or config.train.segment_len
 
 
 def _with_lengths(config: Config) -> Config:
-    """`config` whose eval section has the model's own lengths where it left them open."""
+    """Returns `config` with unset lengths of its eval section taken from the model."""
     unset = {k: getattr(config.model, k) for k in _LENGTHS if getattr(config.eval, k) is None}
     return dataclasses.replace(config, eval=dataclasses.replace(config.eval, **unset))
 

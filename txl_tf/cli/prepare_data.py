@@ -1,14 +1,14 @@
-r"""Turns text into shards of tokens, the vocabulary and metadata.json, for train.py and others.
+r"""Prepares text for training and evaluation: token shards, the vocabulary and metadata.json.
 
     txl-prepare --train='text/*.txt' --valid=valid.txt --tokenizer=char \
         --output_dir=DATA
     txl-prepare --builtin_corpus --output_dir=DATA
 
-Text is UTF-8, plain or compressed by gzip, bzip2, xz or zstd, and may be larger than memory; a name
-may have wildcards, "**" being any number of folders. Flags that a tokenizer does not take are
-refused: byte takes drop_newlines; char all but end_of_line=boundary and white_space; word all but
-drop_newlines; sentencepiece none. Run again with the same text and flags it finds that nothing is
-to be done. The last line of stdout is one JSON object; its "status" is built, rebuilt or reused.
+Text is UTF-8, plain or compressed with gzip, bzip2, xz or zstd, and may be larger than memory. File
+names may have wildcards; "**" matches any number of folders. Options that a tokenizer does not
+support are refused: byte has drop_newlines; char all but end_of_line=boundary and white_space; word
+all but drop_newlines; sentencepiece none. Run again with the same text and flags, it reuses the
+output. The last line of stdout is one JSON object; its "status" is built, rebuilt or reused.
 """
 
 import json
@@ -34,64 +34,69 @@ _FILES = {
     split: flags.DEFINE_multi_string(
         split,
         [],
-        f"Text of the {split} split: files or patterns, comma-separated; the name of a file may "
-        "have commas. Repeatable.",
+        f"Text of the {split} split: comma-separated files or glob patterns; an existing file may "
+        "have commas in its name",
     )
     for split in prepare.SPLITS
 }
 _BUILTIN_CORPUS = flags.DEFINE_bool(
-    "builtin_corpus", False, "Take CPython's own documentation as text: nothing to download."
+    "builtin_corpus", False, "Use CPython's own documentation as text, without a download."
 )
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder to make.", required=True)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder to write.", required=True)
 _NUM_WORKERS = flags.DEFINE_integer(
-    "num_workers", None, "Processes; by default one a core. The result is the same for any number."
+    "num_workers", None, "Number of processes; default: one per core. Does not change the result."
 )
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Build even what is there already.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Rebuild existing output.")
 
 # Fields of recipe.Recipe. Each flag is None where the default of the field or tokenizer holds.
 _RECIPE = [
-    flags.DEFINE_enum("tokenizer", None, list(tokenizers.TOKENIZERS), "Default: byte."),
-    flags.DEFINE_integer("vocab_size", None, "Most symbols, special ones included.", lower_bound=1),
-    flags.DEFINE_integer("min_count", None, "Rarer symbols become unknown.", lower_bound=0),
+    flags.DEFINE_enum("tokenizer", None, list(tokenizers.TOKENIZERS), "Tokenizer. Default: byte."),
+    flags.DEFINE_integer(
+        "vocab_size", None, "Maximum number of symbols, including special ones.", lower_bound=1
+    ),
+    flags.DEFINE_integer(
+        "min_count", None, "Minimum count of a symbol; rarer ones are unknown.", lower_bound=0
+    ),
     flags.DEFINE_string(
         "vocab",
         None,
-        "Take this vocabulary: a data_dir or model_dir (with all its tokenizer's options), a "
-        "file of one word a line (a count may follow the word), or a SentencePiece model.",
+        "Vocabulary to use: a data_dir or model_dir (with all options of its tokenizer), a file "
+        "with one word per line (a count may follow the word), or a SentencePiece model.",
     ),
     flags.DEFINE_string(
         "extend_vocab",
         None,
-        "Take the tokenizer of this data_dir or model_dir, and give the symbols that the text has "
-        "besides the ids after its own, so that train --init_from can go on from its models. "
-        "byte and sentencepiece know all text and stay as they are.",
+        "Use the tokenizer of this data_dir or model_dir and append new symbols of the text, for "
+        "fine-tuning with train --init_from. byte and sentencepiece cover all text and are not "
+        "extended.",
     ),
     flags.DEFINE_enum(
         "vocab_repeats",
         None,
         recipe.VOCAB_REPEATS,
-        "What to do with a repeated line of --vocab; the original code skips it. Default: error.",
+        "Treatment of repeated lines in --vocab; the original code skips them. Default: error.",
     ),
     flags.DEFINE_enum(
-        "vocab_from", None, recipe.VOCAB_FROM, "Splits to count symbols in. Default: train."
+        "vocab_from", None, recipe.VOCAB_FROM, "Splits whose symbols are counted. Default: train."
     ),
     flags.DEFINE_enum(
         "document_boundary",
         None,
         list(documents.BOUNDARIES),
-        "A document is a file, what stands between blank lines, or a line. Default: file.",
+        "Where documents begin: at each file, after blank lines, at each line, or nowhere. "
+        "Default: file.",
     ),
     flags.DEFINE_enum(
         "invalid_utf8",
         None,
         text.INVALID_UTF8,
-        "Stop at bytes that are not UTF-8, or put U+FFFD in their place. Default: error.",
+        "Refuse bytes that are not UTF-8, or replace them by U+FFFD. Default: error.",
     ),
     flags.DEFINE_integer(
         "shuffle_sentences",
         None,
-        "Have each training file this many times, its lines shuffled, as the original TensorFlow "
-        "code for lm1b. Default: 0, once and in order.",
+        "Number of copies of each training file, with shuffled lines, as in the original "
+        "TensorFlow code for lm1b. Default: 0, one copy in order.",
         lower_bound=0,
     ),
 ]
@@ -101,30 +106,34 @@ _OPTIONS = [
         "end_of_line",
         None,
         ["eos", "none", "boundary"],
-        "How a line end is marked: <eos>, not at all, or <S> at both ends of the line. Default: "
-        "eos for word, none for char (a line end is a character there).",
+        "Mark of line ends: <eos>, none, or <S> at both ends of the line. Default: eos for word, "
+        "none for char (where the line end is a character).",
     ),
     flags.DEFINE_enum(
         "white_space",
         None,
         list(text.WHITE_SPACES),
-        "What separates words: all white space of Unicode, or that of ASCII alone, by which the "
-        "published vocabularies were counted. Default: unicode.",
+        "White space that separates words: Unicode, or ASCII only, which was used to count the "
+        "published vocabularies. Default: unicode.",
     ),
-    flags.DEFINE_bool("lower_case", None, "Lower-case all text, also when the model is used."),
-    flags.DEFINE_enum("blank_lines", None, counted.BLANK_LINES, "Default: keep."),
-    flags.DEFINE_bool("drop_newlines", None, "Leave out line ends, as the originals' enwik8."),
+    flags.DEFINE_bool(
+        "lower_case", None, "Lower-case text, in preparation and whenever the model is used."
+    ),
+    flags.DEFINE_enum(
+        "blank_lines", None, counted.BLANK_LINES, "Treatment of blank lines. Default: keep."
+    ),
+    flags.DEFINE_bool("drop_newlines", None, "Drop line ends, as in the originals' enwik8."),
     flags.DEFINE_enum(
         "unknown",
         None,
         counted.UNKNOWN,
-        "What the vocabulary lacks becomes <unk>, or is an error. Default: unk.",
+        "Symbols outside the vocabulary become <unk>, or are an error. Default: unk.",
     ),
 ]
 
 
 def main(argv: list[str]) -> None:
-    del argv  # entry_point refuses arguments that are no flags
+    del argv  # entry_point refuses positional arguments
     given: dict[str, Any] = {f.name: f.value for f in _RECIPE if f.value is not None}
     options = {flag.name: flag.value for flag in _OPTIONS if flag.value is not None}
     replacing = entry_point.advising(

@@ -1,4 +1,4 @@
-"""Taking turns with a user, whose lines come in."""
+"""Reads the lines of an interactive session."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ _RESET = "/reset"
 
 
 def lines() -> Iterator[str | None]:
-    """The lines of stdin, without their ends; None where the user asks to forget."""
+    """Yields the lines of stdin without their ends, and None for "/reset"."""
     streams.use_utf8(sys.stdin, "replace")
     while True:
         if sys.stdin.isatty():

@@ -1,16 +1,16 @@
-"""Scores text: the log-probability of each token, read through the model's memory.
+"""Scores text: computes the log-probability of each token, with the memory of those before it.
 
     txl-score --model_dir=RUN --input=FILE
     grep -v '^$' FILE | txl-score --model_dir=RUN --input=- --per_line --summary
     txl-score --tflite=NAME.tflite --input=FILE
 
-Prints one JSON object a text: {tokens, log_probs (natural logarithms, the first null), num_tokens,
-unknown, nats, perplexity, bits_per_byte, bits_per_character, bits_unavailable: the reason where
-bits are null}. A file is one text; with --per_line each line is one, and has the line's place in
-the output: without its line end, which counts only where the tokenizer marks it (word: <eos>).
-Files and lines of any size, plain or compressed, will do (lines above 256 KiB are read in pieces):
-with --summary, which leaves out tokens and log_probs, memory does not grow. With --tflite a model
-of export_tflite scores, as it would on a device.
+Prints one JSON object per text: {tokens, log_probs (natural logarithms, the first null),
+num_tokens, unknown, nats, perplexity, bits_per_byte, bits_per_character, bits_unavailable: the
+reason if bits are null}. A file is one text. With --per_line each line is one, in order, without
+its line end, which counts only if the tokenizer marks it (word: <eos>). Files and lines may be
+compressed and of any size; lines above 256 KiB are read in pieces. --summary omits tokens and
+log_probs, so that memory use is constant. --tflite scores with a model of export_tflite, as on a
+device.
 """
 
 import json
@@ -25,12 +25,17 @@ from txl_tf.data import text
 from txl_tf.inference import text_scorer
 from txl_tf.progress import Progress
 
-_INPUT = flags.DEFINE_string("input", None, "A text file, or - for standard input.", required=True)
-_TFLITE = flags.DEFINE_string("tflite", None, "A file of export_tflite, in place of --model_dir.")
-_PER_LINE = flags.DEFINE_bool("per_line", False, "Each line is a text of its own.")
-_SUMMARY = flags.DEFINE_bool("summary", False, "Leave out tokens and log_probs.")
+_INPUT = flags.DEFINE_string("input", None, "Text file, or - for standard input.", required=True)
+_TFLITE = flags.DEFINE_string(
+    "tflite", None, "Output of export_tflite, to use instead of --model_dir."
+)
+_PER_LINE = flags.DEFINE_bool("per_line", False, "Score each line as a separate text.")
+_SUMMARY = flags.DEFINE_bool("summary", False, "Omit tokens and log_probs.")
 _INVALID_UTF8 = flags.DEFINE_enum(
-    "invalid_utf8", "error", text.INVALID_UTF8, "Refuse bytes that are no UTF-8, or put U+FFFD."
+    "invalid_utf8",
+    "error",
+    text.INVALID_UTF8,
+    "Refuse bytes that are not UTF-8 (error), or replace them by U+FFFD.",
 )
 model_flags.define(
     {"batch_size": "eval.batch_size", "segment_len": "eval.segment_len"}, required=False
@@ -38,7 +43,7 @@ model_flags.define(
 
 
 def main(argv: list[str]) -> None:
-    del argv  # entry_point refuses arguments that are no flags
+    del argv  # entry_point refuses positional arguments
     source = _source()
     scorer = _scorer()
     replacing = entry_point.advising(

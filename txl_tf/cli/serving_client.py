@@ -1,4 +1,4 @@
-"""Talks to an exported model on TensorFlow Serving, by gRPC or by REST.
+"""Client of an exported model on TensorFlow Serving, over gRPC or REST.
 
     txl-serving-client --model=NAME --score='Once upon a time'
     txl-serving-client --model=NAME --score=@FILE --server=http://localhost:8501
@@ -8,11 +8,11 @@
 --server is HOST:PORT for gRPC, http://HOST:PORT for REST.
 
 --score prints one JSON object: {log_probs (natural logarithms, the first null), num_tokens, nats,
-perplexity}. --generate prints the prompt and a continuation that the server writes whole.
---converse reads lines and continues each, token by token, and remembers all turns; an empty line
-lets the model go on, "/reset" makes it forget. Its memory stays on this side: the server keeps
-nothing between two requests, so any number of conversations may go on at once. Each stays with the
-version of the model that it began with.
+perplexity}. --generate prints the prompt and its continuation, generated on the server.
+--converse continues each line that you enter, token by token, and remembers all turns; an empty
+line lets the model continue, "/reset" clears the memory. The client keeps the state and the server
+is stateless, so any number of conversations can run at once. A conversation stays with the version
+of the model that it started with.
 """
 
 import json
@@ -28,31 +28,35 @@ from txl_tf.serving_client import scoring, transport
 from txl_tf.serving_client.answers import ask
 from txl_tf.serving_client.conversation import Conversation
 
-_SERVER = flags.DEFINE_string("server", "localhost:8500", "HOST:PORT, or http://HOST:PORT.")
+_SERVER = flags.DEFINE_string(
+    "server", "localhost:8500", "HOST:PORT for gRPC, http://HOST:PORT for REST."
+)
 _MODEL = flags.DEFINE_string("model", None, "Name of the model on the server.", required=True)
-_VERSION = flags.DEFINE_integer("model_version", None, "Unset is the newest.", lower_bound=0)
-_TIMEOUT = flags.DEFINE_float(
-    "timeout", 60.0, "Seconds to wait for a whole answer.", upper_bound=1e6
+_VERSION = flags.DEFINE_integer(
+    "model_version", None, "Version of the model; default: the newest.", lower_bound=0
 )
-_SCORE = flags.DEFINE_string("score", None, "Text to score; @FILE is that of a file.")
+_TIMEOUT = flags.DEFINE_float("timeout", 60.0, "Timeout of a request, in seconds.", upper_bound=1e6)
+_SCORE = flags.DEFINE_string("score", None, "Text to score; @FILE reads it from a file.")
 _GENERATE = flags.DEFINE_string("generate", None, "Prompt to continue on the server.")
-_CONVERSE = flags.DEFINE_bool("converse", False, "Take turns with the user.")
-_LENGTH = flags.DEFINE_integer("length", 200, "Tokens to write.", 1, 2**31 - 1)
-_TEMPERATURE = flags.DEFINE_float("temperature", 1.0, "Below 1 is safer, above 1 is bolder.")
+_CONVERSE = flags.DEFINE_bool("converse", False, "Read lines from stdin and continue each.")
+_LENGTH = flags.DEFINE_integer("length", 200, "Number of tokens to generate.", 1, 2**31 - 1)
+_TEMPERATURE = flags.DEFINE_float("temperature", 1.0, "Divisor of the logits; 0 is greedy.")
 _TOP_K = flags.DEFINE_integer(
-    "top_k", None, "Only the k likeliest tokens may come; unset is all.", 1, 2**31 - 1
+    "top_k", None, "Sample from the k most likely tokens; default: all.", 1, 2**31 - 1
 )
-_TOP_P = flags.DEFINE_float("top_p", 1.0, "Only the likeliest that together have this probability.")
+_TOP_P = flags.DEFINE_float(
+    "top_p", 1.0, "Sample from the most likely tokens with this total probability."
+)
 _SEED = flags.DEFINE_integer(
-    "seed", None, "Of the choices; unset draws one, and logs it.", 0, 2**31 - 1
+    "seed", None, "Seed of the samples; default: random, and logged.", 0, 2**31 - 1
 )
 _SEGMENT_LEN = flags.DEFINE_integer(
-    "segment_len", 32, "Tokens of a line sent at once by --converse.", lower_bound=1
+    "segment_len", 32, "Maximum number of tokens per request of --converse.", lower_bound=1
 )
 
 
 def main(argv: list[str]) -> None:
-    del argv  # entry_point refuses arguments that are no flags
+    del argv  # entry_point refuses positional arguments
     _check_flags()
     server = transport.connect(
         _SERVER.value, _MODEL.value, version=_VERSION.value, timeout=_TIMEOUT.value
@@ -96,7 +100,7 @@ def _is_address(server: str) -> bool:
 
 
 def _text(argument: str) -> tuple[str, bytes]:
-    """The name and the content of what is to be scored."""
+    """Returns the name and the content of the text to score."""
     if not argument.startswith("@"):
         return "text", scoring.checked_utf8("text", argument.encode("utf-8", "surrogateescape"))
     path = os.path.expanduser(argument[1:])

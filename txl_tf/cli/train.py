@@ -1,13 +1,13 @@
-"""Trains a Transformer-XL on data that prepare_data wrote; run again, it goes on where it was.
+"""Trains a Transformer-XL on data prepared by prepare_data; resumes the run if it exists.
 
     txl-train --data_dir=DATA --model_dir=RUN --preset=tiny --train_steps=1000
 
-A new run is the preset with the changes given by flags. In a model_dir that holds a run, its
-config is the start instead (or --preset, if given); what makes it another run is refused, and other
-data unless --new_data is given. The last line of stdout is one JSON object. Exit code 75: stopped
-by a signal or a preemption notice, saved, to be run again.
+A new run starts from the preset, changed by flags. If model_dir holds a run, its config is used
+instead (or --preset, if given); changes that would make it a different run are refused, and so is
+other data without --new_data. The last line of stdout is one JSON object. Exit code 75: stopped by
+a signal or a preemption notice with a saved checkpoint; run the same command again to resume.
 
-Fine-tuning, on text whose new symbols come after those that the model knows:
+Fine-tuning, with a vocabulary that extends that of the model:
 
     txl-prepare --extend_vocab=MODEL --train=TEXT --output_dir=DATA
     txl-train --data_dir=DATA --init_from=MODEL --model_dir=RUN --train_steps=1000
@@ -26,40 +26,44 @@ from txl_tf.data.metadata import Metadata
 from txl_tf.inference.metrics import plain
 from txl_tf.training import interruption
 
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder that prepare_data wrote.", required=True)
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Prepared data, the output of prepare_data.", required=True
+)
+_MODEL_DIR = flags.DEFINE_string(
+    "model_dir", None, "Folder of the run, new or to be resumed.", required=True
+)
 _INIT_FROM = flags.DEFINE_string(
     "init_from",
     None,
-    "Another model_dir: a new run starts from its weights, with a new optimizer, and from its "
-    "config unless --preset is given. The data's vocabulary is that model's, or that with more "
-    "symbols at its end.",
+    "Another model_dir whose weights a new run starts from, with a new optimizer, and with its "
+    "config unless --preset is given. The vocabulary of the data must be that of the model, or "
+    "extend it.",
 )
 _NEW_DATA = flags.DEFINE_bool(
     "new_data",
     False,
-    "Goes on with another text than the run was begun with, or with other settings of validation: "
-    "the position in the text and the memory, or the best validation, start anew.",
+    "Resume with other text or other validation settings; resets the position in the text and the "
+    "memory, or the best validation.",
 )
 _STRATEGY = flags.DEFINE_enum(
     "strategy",
     "auto",
     choices.STRATEGIES,
-    "How a step's rows spread: one_device; mirrored, over all GPUs of this machine; multi_worker, "
-    "over the machines of TF_CONFIG; tpu. auto takes the last of these that there is.",
+    "Devices that share the rows of a step: one_device; mirrored, all GPUs of this machine; "
+    "multi_worker, the machines of TF_CONFIG; tpu. auto uses the last of these that is available.",
 )
-_TPU = flags.DEFINE_string("tpu", None, "A TPU: local, its name, or grpc://ADDRESS.")
+_TPU = flags.DEFINE_string("tpu", None, "TPU to use: local, a name, or grpc://ADDRESS.")
 _PROFILE_STEPS = flags.DEFINE_string(
     "profile_steps",
     None,
-    "FIRST,LAST: the steps to trace for TensorBoard's profiler, in model_dir/tensorboard.",
+    "FIRST,LAST: steps to trace for TensorBoard's profiler, in model_dir/tensorboard.",
 )
 _PREEMPTION_NOTICE = flags.DEFINE_enum(
     "preemption_notice",
     "none",
     list(interruption.NOTICES),
-    "Whom to ask, every few seconds, whether this machine will be taken away, so that the run "
-    "saves and stops: gce, the metadata server of a Google Compute Engine or TPU VM.",
+    "Source of preemption notices, asked every few seconds; on a notice, the run saves a "
+    "checkpoint and stops. gce is the metadata server of a Google Compute Engine or TPU VM.",
 )
 _PRESET = config_flags.define_preset(None)
 config_flags.define_shorthands(
@@ -79,14 +83,14 @@ _TO_BE_RUN_AGAIN = 75  # EX_TEMPFAIL
 
 
 def main(argv: list[str]) -> int:
-    del argv  # entry_point refuses arguments that are no flags
+    del argv  # entry_point refuses positional arguments
     import keras
 
     from txl_tf.training import loop
     from txl_tf.training.distribution import make_distribution
 
     profile_steps = _profile_steps()
-    distribution = make_distribution(_STRATEGY.value, _TPU.value)  # soon: workers have to meet
+    distribution = make_distribution(_STRATEGY.value, _TPU.value)  # before any other op
     entry_point.log_devices()
     config = _config()
     keras.utils.set_random_seed(config.train.seed)
@@ -116,7 +120,7 @@ def _profile_steps() -> tuple[int, int] | None:
 
 
 def _config() -> Config:
-    """The config to start from, with the data's vocabulary and the changes by flags."""
+    """Returns the config of the run: the base, the data's vocabulary size, and flags."""
     from txl_tf import model_dir as model_dirs
 
     vocab_size = Metadata.load(_DATA_DIR.value).vocab_size

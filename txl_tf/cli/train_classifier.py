@@ -1,19 +1,19 @@
-r"""Trains a classifier of long texts, evaluates it, and gives new texts their labels.
+r"""Trains and evaluates a classifier of long texts, and labels new texts.
 
     txl-classify --train=TRAIN --valid=VALID --test=TEST --model_dir=MODEL
     txl-classify --test=TEST --model_dir=MODEL
     txl-classify --predict=TEXTS --model_dir=MODEL
 
-TRAIN, VALID and TEST are files with a line label<TAB>text for each text, in which a newline, a tab,
-a carriage return and a backslash of the text are written \n, \t, \r and \\; or folders with a
-folder for each label, in which each file is a text. The labels are those of TRAIN. The classifier
-with the best validation is kept. For each of VALID and TEST, or else for TRAIN, one JSON object
-goes to stdout, TEST's last: {split, texts, accuracy, macro_f1, nats, labels, step, model_dir}, and
-but for VALID's the seconds it took.
+TRAIN, VALID and TEST are files with one label<TAB>text per line, in which newlines, tabs, carriage
+returns and backslashes of the text are written \n, \t, \r and \\; or folders with one subfolder per
+label and one file per text. The labels are those of TRAIN. The weights with the best validation are
+kept. Prints one JSON object for VALID and one for TEST, or one for TRAIN if there is neither:
+{split, texts, accuracy, macro_f1, nats, labels, step, model_dir}, and except for VALID the duration
+in seconds.
 
-TEXTS is a file with a text a line, escaped likewise, - for standard input, or a folder of files; a
-line with a tab, as one with a label has, is refused.
-One JSON object a text goes to stdout: {text, label, probabilities}, text being its line or path.
+TEXTS is a file with one text per line, escaped likewise, - for standard input, or a folder of
+files; a line with a tab, like a labelled one, is refused.
+Prints one JSON object per text: {text, label, probabilities}, where text is its line or path.
 """
 
 import dataclasses
@@ -33,9 +33,9 @@ from txl_tf.progress import Progress
 if TYPE_CHECKING:
     from txl_tf.classification.classifier import Classifier
 
-_TRAIN = flags.DEFINE_string("train", None, "Labelled texts for training: a file or a folder.")
-_VALID = flags.DEFINE_string("valid", None, "Labelled texts that decide which weights are best.")
-_TEST = flags.DEFINE_string("test", None, "Labelled texts to evaluate the best on.")
+_TRAIN = flags.DEFINE_string("train", None, "Labelled texts to train on: a file or a folder.")
+_VALID = flags.DEFINE_string("valid", None, "Labelled texts that select the best weights.")
+_TEST = flags.DEFINE_string("test", None, "Labelled texts to evaluate the best weights on.")
 _PREDICT = flags.DEFINE_string("predict", None, "Texts to label: a file, a folder, or -.")
 _MODEL_DIR = flags.DEFINE_string(
     "model_dir", None, "Folder of the classifier; new or empty with --train.", required=True
@@ -44,8 +44,8 @@ _BACKBONE = flags.DEFINE_enum(
     "backbone",
     "encoder",
     list(BACKBONES),
-    "What reads the texts: an encoder, whose tokens see both sides, at once; or a causal "
-    "Transformer-XL, segment by segment with a memory.",
+    "encoder: bidirectional, reads a text at once; causal: a Transformer-XL, reads it segment by "
+    "segment with a memory.",
 )
 _SHORTHANDS = {
     "tokenizer": "text.tokenizer",
@@ -63,12 +63,13 @@ _SHORTHANDS = {
     "jit": "train.jit",
     "seed": "train.seed",
 }
-_HELPS = {  # of fields that train.py reads in another way
-    "batch_size": "Texts of one optimizer step.",
-    "segment_len": "Tokens that a causal backbone reads at once.",
-    "precision": "float32 or bfloat16, in which weights, norms, scores and loss stay float32.",
-    "jit": "Whether the step is compiled by XLA; none is where there is a GPU or a TPU.",
-    "seed": "Of the initial weights, of dropout and of the order of texts.",
+_HELPS = {  # where the docstring of the field would not do
+    "tokenizer": "byte, char or word; the vocabulary is that of the training texts.",
+    "batch_size": "Texts per optimizer step.",
+    "segment_len": "Number of tokens that a causal backbone reads at once.",
+    "precision": "float32 or bfloat16; weights, norms, scores and loss stay float32.",
+    "jit": "Whether to compile the step with XLA; none compiles on a GPU only.",
+    "seed": "Seed of the initial weights, of dropout and of the order of texts.",
 }
 config_flags.define_shorthands(_SHORTHANDS, configs.ClassifierConfig, _HELPS)
 
@@ -112,7 +113,7 @@ def _train(path: str) -> None:
     folder = outputs.checked("model_dir", _MODEL_DIR.value)
     if _BACKBONE.value == "encoder":
         _refuse("an encoder reads a text at once", "segment_len")
-    config_flags.resolve(configs.start(_BACKBONE.value))  # mistakes in flags come first
+    config_flags.resolve(configs.start(_BACKBONE.value))  # reports invalid flags first
     texts = labelled_text.read(path)
     labels = labelled_text.labels_of(texts, path)
     others = {name: _read(path, labels) for name, path in _held_out().items()}
@@ -149,7 +150,7 @@ def _read(path: str, labels: tuple[str, ...]) -> list[labelled_text.Text]:
 def _evaluate(classifier: "Classifier", split: str, texts: list[labelled_text.Text]) -> None:
     start = time.monotonic()
     encoded = classifier.encode(texts)
-    if split != "train":  # of these, training has told
+    if split != "train":  # training has warned already
         classifier.warn_of_cut(encoded.cut, len(texts), split)
     scores = classifier.evaluate(encoded)
     seconds = round(time.monotonic() - start, 1)

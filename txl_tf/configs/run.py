@@ -33,7 +33,7 @@ class DataConfig:
     Attributes:
       layout: "contiguous" (every row reads on from its last segment) or "reference" (the batching
         of the original code, for published numbers).
-      reset_memory_at_documents: whether a document sees nothing of the one before it.
+      reset_memory_at_documents: whether attention and memory are limited to the current document.
     """
 
     layout: str = "contiguous"
@@ -49,15 +49,15 @@ class TrainConfig:
     """Settings of training. Lengths are in tokens, periods in optimizer steps.
 
     Attributes:
-      seed: of the initial weights and of dropout.
+      seed: seed of the initial weights and of dropout.
       batch_size: rows of one optimizer step over all replicas.
       segment_len: tokens of a row in one step.
       train_steps: optimizer steps of the whole run, including warm-up.
-      learning_rate: the peak, at most 1000.
+      learning_rate: peak learning rate, at most 1000.
       warmup_steps: steps of linear warm-up, from 0 at the first.
       min_lr_ratio: floor of the cosine schedule as a fraction of the peak.
-      adam_beta1, adam_beta2, adam_epsilon: of Adam; epsilon is added before bias correction
-        ("epsilon hat" of Adam).
+      adam_beta1, adam_beta2, adam_epsilon: parameters of Adam; epsilon is added before bias
+        correction ("epsilon hat" of Adam).
       clip_norm: global norm to which gradients are clipped; None, or infinity, is off.
       accumulate_steps: number of parts a batch's rows are split into; gradients are summed.
       precision: "float32", "bfloat16" or "float16", with dynamic loss scaling (weights, norms,
@@ -66,11 +66,12 @@ class TrainConfig:
         or update; these change nothing, and one more stops the run.
       rematerialize: whether activations of a layer are recomputed for the gradient instead of being
         kept: less memory, more time.
-      jit: whether the step is compiled by XLA; None is only on a GPU or TPU. On a CPU it is mostly
-        slower (docs/performance.md).
+      jit: whether to compile the step with XLA; None compiles on a GPU or TPU only. On a CPU, XLA
+        is mostly slower (docs/performance.md).
       steps_per_loop: steps of one compiled call, cut at log, validation, checkpoint and the end of
         the run; for devices that wait for Python between steps.
-      log_every, eval_every, checkpoint_every: periods; eval_every None is never.
+      log_every, checkpoint_every: steps between log lines, and between checkpoints.
+      eval_every: steps between validations; None is never.
       keep_checkpoints: number of newest checkpoints to keep, besides the best.
       eval_batches: maximum number of batches of a periodic validation; None is all.
       stop_after_evals: consecutive validations without improvement after which the run stops; None
@@ -143,8 +144,8 @@ class EvalConfig:
 
     Attributes:
       batch_size: rows of a batch.
-      segment_len: tokens of a row in one call; None is that of training.
-      mem_len, clamp_len, attention_span: None is that of the model.
+      segment_len: tokens of a row in one call; None takes that of training.
+      mem_len, clamp_len, attention_span: replaces the setting of the model; None keeps it.
       layout: "contiguous" scores every target once; "reference" batches as the originals do.
     """
 
