@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Fetches public corpora, checks them, and lays them out for prepare_data.py.
+# Downloads public corpora, verifies them, and splits them into files for prepare_data.py.
 #
 #   bash scripts/getdata.sh NAME... [--output_dir=data] [--base_url=URL] [--sha256=HEX]
 #
 # NAME          enwik8, text8, wikitext-103, wikitext-2 or lm1b
-# --output_dir  the corpus goes to OUTPUT_DIR/NAME, as train, valid and test text files
-# --base_url    fetch the archive from here instead of its public home; file:// works
-# --sha256      the archive's checksum, if it is another one than the published
+# --output_dir  the corpus is written to OUTPUT_DIR/NAME, as train, valid and test text files
+# --base_url    mirror to download the archive from; file:// works too
+# --sha256      checksum of the archive, if it differs from the published one
 #
-# enwik8 and text8 are split as usual: the last tenth is validation and test, half each.
-# A corpus that is there already is left alone; on any error nothing is left behind.
+# enwik8 and text8 are split as usual: the last tenth is half validation, half test.
+# An existing corpus is kept; on an error, no incomplete output is left.
 set -euo pipefail
 
 NAMES="enwik8, text8, wikitext-103, wikitext-2, lm1b"
@@ -27,8 +27,8 @@ usage_error() {
     exit 2
 }
 
-# Sets archive, sha256, homes (tried in order) and hint, the flags of prepare_data.py by which the
-# published results were made; docs/models.md has them too.
+# Sets archive, sha256, homes (tried in order) and hint, the flags of prepare_data.py that reproduce
+# the published results, as in docs/models.md.
 describe() {
     case "$1" in
         enwik8)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes .venv if needed and installs the project into it, unless that is up to date.
+# Creates .venv if needed and installs the project into it, unless it is up to date.
 #
-#   bash scripts/install.sh [dev]    with all extras; dev: with the developer tools too
+#   bash scripts/install.sh [dev]    with all extras; dev adds the developer tools
 #
-# PYTHON names the interpreter to make .venv with; else a fitting one is looked for.
+# PYTHON is the interpreter for .venv; default: a supported one on the PATH.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,7 +12,7 @@ fail() {
     exit 1
 }
 
-# "3.11.7", or nothing where $1 is no working Python.
+# Prints the version, such as 3.11.7, or nothing if $1 is not a working Python.
 version_of() {
     "$1" -c 'import platform; print(platform.python_version())' 2>/dev/null || true
 }
@@ -21,7 +21,7 @@ fits() {
     [[ "$1" =~ ^3\.(11|12|13)\. ]]
 }
 
-# Sets `python` to an interpreter that fits, or fails in one line.
+# Sets `python` to a supported interpreter, or fails with a one-line error.
 find_python() {
     local candidate version seen=()
     for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python}; do
@@ -48,7 +48,7 @@ make_venv() {
     fi
 }
 
-# What the installed state depends on.
+# Prints a hash of everything that the installation depends on.
 fingerprint() {
     .venv/bin/python - <<'END'
 import hashlib, os, pathlib, sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv if needed, installs the project with its developer tools, and checks it: format, lint,
-# types and all tests but the slow ones, which `scripts/check --slow` runs.
+# Creates .venv if needed, installs the project with its developer tools, and checks format, lint,
+# types and all tests except the slow ones, which `scripts/check --slow` runs.
 #
 #   bash scripts/test.sh
 set -euo pipefail

@@ -1,34 +1,35 @@
-"""Measures speed side by side, in one run: every figure is a median, every row a ratio.
+"""Benchmarks of speed and memory: each figure is a median, each suite compares in a single run.
 
     python scripts/benchmark.py --suite=train --peers=/path/to/bin/python
     python scripts/benchmark.py --suite=decode --precision=float32 --set=model.num_layers=6
     python scripts/benchmark.py --suite=edge --preset=tiny
 
-What is compared takes turns, and its outputs are compared before it is timed. Suites, and the
-preset where none is given:
+Contenders alternate, and their outputs are compared before they are timed. Suites with their
+default presets:
 
     train   enwik8_base  an optimizer step: 2 rows of 512, memory 512
     eval    enwik8_base  a segment in the published setting: 10 rows of 80, memory 2,100, clamp 820
-    decode  enwik8_base  a token written after a memory of 2,100, 1 row and 8
-    speedup enwik8_base  a token by the paper's sliding window against one of ours, by the number
-                         of tokens that one sees
+    decode  enwik8_base  generation of a token after a memory of 2,100, with 1 row and with 8
+    speedup enwik8_base  the paper's sliding window against segments with a memory, per token, by
+                         number of attended tokens
     attention            each kind of attention against dense, by length: time, memory, growth
-    growth  small        a token's time, and peak memory, against segment, memory and batch
-    data                 preparing and reading text, and train.py beside its bare step
-    edge    tiny         a step of one row by LiteRT, float32 and dynamic int8, against the
+    growth  small        time per token and peak memory, by length of segment and memory, and batch
+    data                 preparing and reading text, and train.py against its bare step
+    edge    tiny         a step of one row in LiteRT, float32 and dynamic int8, against the
                          SavedModel
 
---set changes any of these. --peers names an interpreter with `torch==2.13.0 transformers==4.36.2`:
+--set changes these settings. --peers is an interpreter with `torch==2.13.0 transformers==4.36.2`:
 Hugging Face's TransfoXL then does the same work with the same weights in the first three, and its
-word pipeline prepares the same text in `data` (which needs sacremoses there). The first three have
+word pipeline prepares the same text in `data` (which needs sacremoses there). The first three
+report
 
-    tokens_per_s, ms          over all rows; milliseconds of a step, a segment, or a token written
-    fastest, slowest          milliseconds, of the turns
-    times_faster              than the first row
-    gflops                    10^9 model FLOPs a second, counted as flops.py says
-    ceiling, of_ceiling       that of a large matrix product in the same dtype, and the part reached
-    late_over_early           decode: time of token 2,000 over that of token 50
-    peak_mb                   train: the most memory of a process that does nothing else
+    tokens_per_s, ms          over all rows; milliseconds per step, segment or generated token
+    fastest, slowest          milliseconds, of the rounds
+    times_faster              speedup over the first row
+    gflops                    10^9 model FLOPs per second, counted by flops.py
+    ceiling, of_ceiling       those of a large matmul in the same dtype, and the fraction reached
+    late_over_early           decode: time of token 2,000 divided by that of token 50
+    peak_mb                   train: peak memory of a separate process
 
 stdout has a table; its last line is one JSON object. Measure on an idle machine.
 """
