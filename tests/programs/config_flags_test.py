@@ -133,9 +133,7 @@ class ConfigFlagsTest(parameterized.TestCase):
         text = " ".join(done.stdout.split())
         told = "--batch_size: Rows of one optimizer step over all replicas."
         self.assertIn(f"{told} The same as --set=train.batch_size=...", text)
-        text_of_beta = (
-            '--beta: Parameters of Adam; epsilon is added before bias correction ("epsilon hat" of Adam).'
-        )
+        text_of_beta = "--beta: Parameters of Adam; epsilon is added before bias correction"
         self.assertIn(text_of_beta, text)
         self.assertIn("--preset: <tiny|tiny_topk", text)
         self.assertIn("--[no]jit", text)
