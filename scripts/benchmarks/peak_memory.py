@@ -22,6 +22,6 @@ def peak(work: Callable[..., object], *arguments: Any) -> int:
 
 
 def _peak_after(work: Callable[..., object], arguments: tuple[Any, ...]) -> int:
-    with tf_startup_log.without_chatter():
+    with tf_startup_log.without_startup_messages():
         work(*arguments)
     return json_worker.peak()

@@ -106,11 +106,19 @@ class ExportTfliteProgramTest(parameterized.TestCase):
         self.assertEqual((result["contexts"], result["text"]), (64, "documentation of Python"))
 
     @parameterized.parameters(
-        (("--quantize=int8",), 2, "--quantize=int8 needs text to learn from: --data_dir or --text"),
+        (
+            ("--quantize=int8",),
+            2,
+            "--quantize=int8 needs text for calibration: --data_dir or --text",
+        ),
         (("--text=x", "--data_dir=y"), 2, "--text and --data_dir must not both be given"),
-        (("--split=test",), 2, "--split must be left out, it is a part of --data_dir"),
-        (("--precision=bfloat16",), 2, "--precision must be left out, a device computes in"),
-        (("--state=hidden",), 2, "--state must be left out, a device's state is keys and values"),
+        (("--split=test",), 2, "--split must be left out: it needs --data_dir"),
+        (("--precision=bfloat16",), 2, "--precision must be left out: devices compute in"),
+        (
+            ("--state=hidden",),
+            2,
+            "--state must be left out: the state on a device is keys and values",
+        ),
         (("--text=missing",), 1, "missing must be a file, got no such file"),
         (("--mem_len=0",), 1, "mem_len must be at least 1 for a device, got 0"),
         (("--segment_len=0",), 2, "segment_len must be at least 1, got 0"),
@@ -134,9 +142,9 @@ class ExportTfliteProgramTest(parameterized.TestCase):
             ((), "--model_dir is required, or --tflite"),
             (
                 (f"--tflite={path}", f"--model_dir={self.model_dir}"),
-                "--model_dir must be left out, --tflite takes its place",
+                "--model_dir must be left out: --tflite replaces it",
             ),
-            ((f"--tflite={path}", "--mem_len=4"), "--mem_len must be left out, a --tflite file"),
+            ((f"--tflite={path}", "--mem_len=4"), "--mem_len must be left out: it is fixed in the"),
             ((f"--tflite={path}", "--set=eval.batch_size=2"), "--set must be left out"),
         ):
             _, stderr = self.score(*flags, code=2)

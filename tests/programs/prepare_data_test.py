@@ -249,7 +249,7 @@ class FlagsTest(ProgramCase):
         self.assertEqual(set(made["splits"]), {"train", "valid", "test"})
         self.assertGreater(made["splits"]["train"]["tokens"], 250_000)
         self.fail_with(
-            "--builtin_corpus must stand alone, got --train too",
+            "--builtin_corpus must be the only text, got --train too",
             "--builtin_corpus",
             "--train=x",
             code=2,

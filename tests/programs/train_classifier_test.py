@@ -125,9 +125,9 @@ class TrainClassifierTest(parameterized.TestCase):
 
     @parameterized.parameters(
         ((), "--train, --test or --predict is required"),
-        (("--train=T", "--predict=-"), "--train must be left out, --predict only reads"),
-        (("--test=T", "--pooling=max"), "--pooling must be left out, there is no --train"),
-        (("--train=T", "--segment_len=64"), "--segment_len must be left out, an encoder reads"),
+        (("--train=T", "--predict=-"), "--train must be left out: --predict only labels texts"),
+        (("--test=T", "--pooling=max"), "--pooling must be left out: it needs --train"),
+        (("--train=T", "--segment_len=64"), "--segment_len must be left out: an encoder reads"),
         (("--train=T", "--set=model.mem_len=4"), "unknown setting model.mem_len; choose from"),
         (("--train=T", "--pooling=sum"), "--pooling=sum: pooling must be one of mean, max"),
         (("--train=T", "--keep=last", "--set=text.keep=last"), "text.keep is given twice"),

@@ -193,14 +193,14 @@ def describe(error: Exception) -> str:
     text = str(getattr(error, "message", error))
     text = re.sub(r"\x1b\[\d*m", "", text)  # Keras prints in bold
     text = re.sub(r"\[\[.*?\]\]|\{\{.*?\}\}|\[Op:\w+\]( name:.*)?", "", text)
-    told = text.partition("\n\nArguments received by")[0]
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    text = text.partition("\n\nArguments received by")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0] == "in user code:":  # a traceback of a tf.function: the cause ends it
         return re.sub(r"^\w+(Error|Exception): ", "", lines[-1])
     wrapping = ("Exception encountered when", "Graph execution error", "Detected at node", 'File "')
     frames = ("<stack traces", "Stack trace for op", "(0) ", "(1) ", "Original stack trace")
-    telling = [line for line in lines if not line.startswith((*wrapping, *frames))]
-    return telling[0] if telling else type(error).__name__
+    causes = [line for line in lines if not line.startswith((*wrapping, *frames))]
+    return causes[0] if causes else type(error).__name__
 
 
 def _exit_with_usage(message: str) -> NoReturn:

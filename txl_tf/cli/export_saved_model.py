@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
     outputs.checked("output_dir", path, check_version)  # before a model is loaded
     loaded = model_flags.load()
     with Progress("export"):
-        told = export_saved_model(
+        description = export_saved_model(
             loaded.model,
             loaded.tokenizer,
             loaded.config,
@@ -52,9 +52,9 @@ def main(argv: list[str]) -> None:
             state_dtype=_STATE_DTYPE.value,
             segment_len=model_flags.segment_len(loaded.config),
         )
-    logging.info("signatures: %s", ", ".join(told["signatures"]))
-    result = {"path": path, "step": loaded.step, "state_bytes_per_row": told["state_bytes_per_row"]}
-    print(json.dumps(result))
+    logging.info("signatures: %s", ", ".join(description["signatures"]))
+    result = {"path": path, "step": loaded.step}
+    print(json.dumps(result | {"state_bytes_per_row": description["state_bytes_per_row"]}))
 
 
 def run() -> NoReturn:

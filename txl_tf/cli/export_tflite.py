@@ -47,8 +47,8 @@ model_flags.define({"segment_len": "eval.segment_len"})
 
 def main(argv: list[str]) -> None:
     del argv  # entry_point refuses positional arguments
-    model_flags.refuse("a device computes in float32", "precision")
-    model_flags.refuse("a device's state is keys and values", "state")
+    model_flags.refuse("devices compute in float32", "precision")
+    model_flags.refuse("the state on a device is keys and values", "state")
     _check_text_flags()
     from txl_tf.export.edge import tflite
 
@@ -83,9 +83,9 @@ def _check_text_flags() -> None:
     if _TEXT.value is not None and _DATA_DIR.value is not None:
         raise app.UsageError("--text and --data_dir must not both be given")
     if _DATA_DIR.value is None:
-        model_flags.refuse("it is a part of --data_dir", "split")
+        model_flags.refuse("it needs --data_dir", "split")
         if _QUANTIZE.value == "int8" and _TEXT.value is None:
-            raise app.UsageError("--quantize=int8 needs text to learn from: --data_dir or --text")
+            raise app.UsageError("--quantize=int8 needs text for calibration: --data_dir or --text")
 
 
 def _samples(loaded: "Loaded", segment_len: int) -> "tuple[Sample | None, ...]":

@@ -173,9 +173,9 @@ def _print_all(found: "list[list[Continuation]]") -> None:
     for prompt, samples in enumerate(found, start=1):
         for sample, continuation in enumerate(samples, start=1):
             if _JSON.value:
-                told = {"prompt": continuation.prompt, "sample": sample}
-                told |= dataclasses.asdict(continuation)
-                print(json.dumps(plain(told)))
+                result = {"prompt": continuation.prompt, "sample": sample}
+                result |= dataclasses.asdict(continuation)
+                print(json.dumps(plain(result)))
                 continue
             if not alone:
                 log_prob = continuation.log_prob

@@ -71,7 +71,7 @@ config_flags.define_shorthands({})
 
 def main(argv: list[str]) -> None:
     del argv  # entry_point refuses positional arguments
-    given, told_by = _given()
+    given, sources = _given()
     tokenizer = _tokenizer()
     from txl_tf.conversion import import_checkpoint
 
@@ -91,8 +91,8 @@ def main(argv: list[str]) -> None:
     if tokenizer is None:
         logging.warning("without --vocab the model reads token ids written as numbers: 17 4 9")
     if imported.stored_flags:
-        told_by.insert(1, f"{', '.join(imported.stored_flags)} in the checkpoint")
-    result = {"model_dir": _MODEL_DIR.value, "format": _FORMAT.value, "config_source": told_by}
+        sources.insert(1, f"{', '.join(imported.stored_flags)} in the checkpoint")
+    result = {"model_dir": _MODEL_DIR.value, "format": _FORMAT.value, "config_source": sources}
     numbers = dataclasses.asdict(imported)
     del numbers["stored_flags"]
     print(json.dumps(result | numbers))
@@ -101,22 +101,22 @@ def main(argv: list[str]) -> None:
 def _given() -> tuple[dict[str, Any], list[str]]:
     """Returns hyperparameters that shapes do not show, and their sources; later ones win."""
     found: dict[str, Any] = {}
-    told_by = ["shapes"]
+    sources = ["shapes"]
     path = None if _CONFIG.value else _beside(_CHECKPOINT.value)
     if path:
         found |= hparams.read(path)
-        told_by.append(path)
+        sources.append(path)
     if _PRESET.value:
         preset = hparams.from_config(presets.preset(_PRESET.value).model)
         del preset["n_token"], preset["layer_norm_epsilon"]  # of the data, and of the format
         found |= preset
-        told_by.append(f"preset {_PRESET.value}")
+        sources.append(f"preset {_PRESET.value}")
     if _CONFIG.value:
         found |= hparams.read(_CONFIG.value)
-        told_by.append(_CONFIG.value)
+        sources.append(_CONFIG.value)
     by_flag = {name: flag.value for name, flag in _LENGTHS.items() if flag.value is not None}
-    told_by += [f"--{_LENGTHS[name].name}" for name in by_flag]
-    return found | by_flag, told_by
+    sources += [f"--{_LENGTHS[name].name}" for name in by_flag]
+    return found | by_flag, sources
 
 
 def _beside(checkpoint: str) -> str | None:

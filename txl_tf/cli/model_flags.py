@@ -90,7 +90,7 @@ def load(eval_preset: str | None = None) -> "Loaded":
     return dataclasses.replace(loaded, model=model, config=config)
 
 
-def refuse(because: str, *names: str) -> None:
+def refuse(reason: str, *names: str) -> None:
     """Refuses flags without effect: those named, or else all except --model_dir.
 
     Raises:
@@ -98,7 +98,7 @@ def refuse(because: str, *names: str) -> None:
     """
     for name in names or sorted(_defined):
         if flags.FLAGS[name].present:
-            raise app.UsageError(f"--{name} must be left out, {because}")
+            raise app.UsageError(f"--{name} must be left out: {reason}")
 
 
 def state() -> str:

@@ -156,7 +156,7 @@ def _splits() -> Mapping[str, Sequence[str | text.Source]]:
         return patterns
     named = ", ".join(f"--{split}" for split, found in patterns.items() if found)
     if named:
-        raise app.UsageError(f"--builtin_corpus must stand alone, got {named} too")
+        raise app.UsageError(f"--builtin_corpus must be the only text, got {named} too")
     return builtin_corpus.sources()
 
 

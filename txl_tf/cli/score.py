@@ -73,8 +73,8 @@ def _lines(reader: text.Reader) -> Iterator[text.Piece]:
 
 def _scorer() -> text_scorer.TextScorer:
     if _TFLITE.value is not None:
-        model_flags.refuse("--tflite takes its place", "model_dir")
-        model_flags.refuse("a --tflite file has it built in")
+        model_flags.refuse("--tflite replaces it", "model_dir")
+        model_flags.refuse("it is fixed in the --tflite file")
         from txl_tf.export.edge import native_output, runtime
 
         with native_output.suppress_native_output():

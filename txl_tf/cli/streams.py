@@ -1,4 +1,4 @@
-"""Standard streams that can always be read and written: never closed, UTF-8, named in errors."""
+"""Standard streams of programs: always open, UTF-8, and named in errors."""
 
 import io
 import os
@@ -9,9 +9,10 @@ _MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
 
 def open_closed() -> None:
-    """Opens those that are closed (`>&-`) as the null device.
+    """Opens closed standard streams (`>&-`) as the null device.
 
-    Else the next file that is opened gets the number of one, and whatever the libraries print.
+    Otherwise the next opened file gets the descriptor of a stream, and receives the output of
+    libraries.
     """
     for number, (name, mode) in enumerate(_MODES.items()):
         if getattr(sys, name) is not None:
@@ -20,7 +21,7 @@ def open_closed() -> None:
             os.fstat(number)
         except OSError:
             descriptor = os.open(os.devnull, os.O_RDWR)
-            os.dup2(descriptor, number)  # which child processes have too
+            os.dup2(descriptor, number)  # child processes inherit it
             if descriptor != number:
                 os.close(descriptor)
         stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - it stays open
@@ -29,7 +30,7 @@ def open_closed() -> None:
 
 
 class _Named(io.FileIO):
-    """A descriptor that others close. Its errors name it, as those of a file name the path."""
+    """A file descriptor that it does not close, with its title in errors, like a path."""
 
     def __init__(self, descriptor: int, title: str):
         super().__init__(descriptor, "w", closefd=False)
@@ -43,12 +44,12 @@ class _Named(io.FileIO):
 
 
 def name_errors(name: str, title: str) -> None:
-    """Lets errors in writing to a stream of `sys` say where: "standard output: No space left"."""
+    """Adds a title to write errors of a stream of `sys`: "standard output: No space left"."""
     stream = getattr(sys, name)
-    if not isinstance(stream, io.TextIOWrapper):  # that of a notebook, or of a test
+    if not isinstance(stream, io.TextIOWrapper):  # replaced by a notebook or a test
         return
     stream.flush()
-    buffered = isinstance(stream.buffer, io.BufferedWriter)  # else as by `python -u`
+    buffered = isinstance(stream.buffer, io.BufferedWriter)  # not so under `python -u`
     named = _Named(stream.fileno(), title)
     target: Any = io.BufferedWriter(named) if buffered else named
     named_stream = io.TextIOWrapper(
@@ -62,6 +63,6 @@ def name_errors(name: str, title: str) -> None:
 
 
 def use_utf8(stream: TextIO, errors: str) -> None:
-    """Whatever the locale, so that no letter fails after the work; `errors` as in `str.encode`."""
+    """Sets UTF-8 in any locale, so that results can be printed; `errors` as in `str.encode`."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(encoding="utf-8", errors=errors)

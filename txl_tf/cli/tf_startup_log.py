@@ -1,7 +1,7 @@
-"""Keeps TensorFlow's start-up chatter off the terminal; whatever else it says gets through.
+"""Filters TensorFlow's start-up messages from stderr; other output passes.
 
-Some of its C++ messages come before any log level applies: that no CUDA library was found, and
-that logging has not begun. `install`, called before TensorFlow is imported, filters them.
+Some C++ messages are printed before any log level applies, such as that no CUDA library was found.
+`install`, called before TensorFlow is imported, filters them.
 """
 
 import contextlib
@@ -14,16 +14,16 @@ import tempfile
 import types
 from collections.abc import Iterator
 
-_CHATTER = re.compile(
+_STARTUP = re.compile(
     r"WARNING: All log messages before absl::InitializeLog"
-    r"|[IW]0000 "  # below errors, logged before the start
-    r"|E0000 .*failed call to cuInit.*\(303\)"  # there is no CUDA driver at all
+    r"|[IW]0000 "  # below errors, before logging is initialized
+    r"|E0000 .*failed call to cuInit.*\(303\)"  # no CUDA driver
 )
 
 
 @contextlib.contextmanager
-def without_chatter() -> Iterator[None]:
-    """Holds back what is written to stderr, by C++ too, and then lets through all but chatter."""
+def without_startup_messages() -> Iterator[None]:
+    """Captures stderr, that of C++ included, and prints it at the end without start-up messages."""
     sys.stderr.flush()
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as held:
@@ -36,12 +36,12 @@ def without_chatter() -> Iterator[None]:
             os.close(stderr)
             held.seek(0)
             for line in held.read().decode(errors="replace").splitlines():
-                if not _CHATTER.match(line):
+                if not _STARTUP.match(line):
                     print(line, file=sys.stderr)
 
 
 class _QuietFinder(importlib.abc.MetaPathFinder):
-    """Finds one module as usual, once, and makes its loading quiet."""
+    """Import finder that loads one module, once, without its start-up messages."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,19 +56,19 @@ class _QuietFinder(importlib.abc.MetaPathFinder):
             load = spec.loader.exec_module
 
             def load_quietly(module: types.ModuleType) -> None:
-                with without_chatter():
+                with without_startup_messages():
                     load(module)
                     if fullname == "tensorflow":
-                        module.get_logger().setLevel("WARNING")  # below, it tells its inner steps
-                        module.config.list_physical_devices()  # complains of a missing CUDA
+                        module.get_logger().setLevel("WARNING")  # INFO is internal
+                        module.config.list_physical_devices()  # warns if CUDA is missing
 
             spec.loader.exec_module = load_quietly
         return spec
 
 
 def install() -> None:
-    """Makes the start of TensorFlow and Keras quiet, if they are not loaded yet."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only, from where levels apply
+    """Filters the start-up messages of TensorFlow and Keras, if they are not loaded yet."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only, once levels apply
     for name in ("tensorflow", "keras"):  # keras looks for devices
         finders = [finder for finder in sys.meta_path if isinstance(finder, _QuietFinder)]
         if name not in sys.modules and name not in (finder.name for finder in finders):

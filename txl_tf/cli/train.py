@@ -105,8 +105,8 @@ def main(argv: list[str]) -> int:
         preemption_notice=_PREEMPTION_NOTICE.value,
     )
     valid = result.valid.to_dict() if result.valid else None
-    told = dataclasses.asdict(result) | {"valid": valid, "model_dir": _MODEL_DIR.value}
-    print(json.dumps(plain(told)))
+    summary = dataclasses.asdict(result) | {"valid": valid, "model_dir": _MODEL_DIR.value}
+    print(json.dumps(plain(summary)))
     return 0 if result.stopped_by in (None, loop.EARLY_STOP) else _TO_BE_RUN_AGAIN
 
 

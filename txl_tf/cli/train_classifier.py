@@ -75,13 +75,13 @@ config_flags.define_shorthands(_SHORTHANDS, configs.ClassifierConfig, _HELPS)
 
 
 def main(argv: list[str]) -> None:
-    del argv  # entry_point refuses arguments that are no flags
+    del argv  # entry_point refuses positional arguments
     if _PREDICT.value is None and _TRAIN.value is None and _TEST.value is None:
         raise app.UsageError("--train, --test or --predict is required")
     if _PREDICT.value is not None:
-        _refuse("--predict only reads", "train", "valid", "test")
+        _refuse("--predict only labels texts", "train", "valid", "test")
     if _TRAIN.value is None:
-        _refuse("there is no --train", "valid", "backbone", "set", *_SHORTHANDS)
+        _refuse("it needs --train", "valid", "backbone", "set", *_SHORTHANDS)
     entry_point.log_devices()
     if _PREDICT.value is not None:
         _predict(_PREDICT.value)
@@ -92,10 +92,10 @@ def main(argv: list[str]) -> None:
         _evaluate(classifier, "test", _read(_held_out()["test"], classifier.config.labels))
 
 
-def _refuse(because: str, *names: str) -> None:
+def _refuse(reason: str, *names: str) -> None:
     for name in names:
         if flags.FLAGS[name].present:
-            raise app.UsageError(f"--{name} must be left out, {because}")
+            raise app.UsageError(f"--{name} must be left out: {reason}")
 
 
 def _load() -> "Classifier":
@@ -158,8 +158,12 @@ def _evaluate(classifier: "Classifier", split: str, texts: list[labelled_text.Te
 
 
 def _print(split: str, classifier: "Classifier", scores: dict[str, object]) -> None:
-    told = {"labels": len(classifier.config.labels), "step": classifier.step}
-    print(json.dumps({"split": split} | scores | told | {"model_dir": _MODEL_DIR.value}))
+    about = {
+        "labels": len(classifier.config.labels),
+        "step": classifier.step,
+        "model_dir": _MODEL_DIR.value,
+    }
+    print(json.dumps({"split": split} | scores | about))
 
 
 def _predict(path: str) -> None:
@@ -172,8 +176,8 @@ def _predict(path: str) -> None:
     with Progress("predict", "texts") as progress:
         for count, (found, probabilities) in enumerate(classifier.predict(texts), 1):
             label = max(probabilities, key=probabilities.__getitem__)
-            told = {"text": found.name, "label": label, "probabilities": probabilities}
-            print(json.dumps(told, ensure_ascii=False))
+            result = {"text": found.name, "label": label, "probabilities": probabilities}
+            print(json.dumps(result, ensure_ascii=False))
             progress.reach(count)
 
 
