@@ -71,17 +71,19 @@ _SUITES = {
 _JITS = {"false": False, "true": True}
 _ALL = Options()
 
-_SUITE = flags.DEFINE_enum("suite", None, list(_SUITES), "What to measure.", required=True)
-_REPEATS = flags.DEFINE_integer("repeats", _ALL.repeats, "Turns of each contender.", lower_bound=1)
-_PEERS = flags.DEFINE_string("peers", None, "A Python with torch and transformers to race against.")
+_SUITE = flags.DEFINE_enum("suite", None, list(_SUITES), "Suite to run.", required=True)
+_REPEATS = flags.DEFINE_integer("repeats", _ALL.repeats, "Rounds of each contender.", lower_bound=1)
+_PEERS = flags.DEFINE_string(
+    "peers", None, "Python interpreter with torch and transformers, to compare with."
+)
 _PRECISION = flags.DEFINE_multi_enum(
-    "precision", list(_ALL.precisions), list(_ALL.precisions), "What ours computes in. Repeatable."
+    "precision", list(_ALL.precisions), list(_ALL.precisions), "Precisions of txl_tf"
 )
 _JIT = flags.DEFINE_multi_enum(
-    "jit", list(_JITS), list(_JITS), "Whether XLA compiles ours. Repeatable."
+    "jit", list(_JITS), list(_JITS), "Whether to compile txl_tf with XLA"
 )
 _PROFILE = flags.DEFINE_string(
-    "profile", None, "A folder for TensorBoard's profile of some calls of the first row of ours."
+    "profile", None, "Folder for a TensorBoard profile of some calls of the first row of txl_tf."
 )
 _PRESET = config_flags.define_preset(None)
 config_flags.define_shorthands({"seed": "train.seed"})

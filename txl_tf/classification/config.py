@@ -31,11 +31,11 @@ class TextConfig:
     Attributes:
       tokenizer: one of `TOKENIZERS`; the vocabulary is that of the training texts.
       max_symbols: maximum size of a vocabulary of characters or words; None is no limit.
-      max_tokens: longer texts are truncated to it.
-      keep: end of a truncated text that is read, "first" or "last".
-      pooling: "mean" or "max" over the tokens, the state of the "first" or of the "last".
-      global_tokens: whether the "first" token is global, or "none", for attention with global
-        tokens.
+      max_tokens: number of tokens that longer texts are truncated to.
+      keep: tokens of a truncated text that are read, the "first" or the "last".
+      pooling: "mean" or "max" over the tokens, or the state of the "first" or the "last" one.
+      global_tokens: "first" makes the first token global, for attention that supports it; "none"
+        makes none.
     """
 
     tokenizer: str = "byte"

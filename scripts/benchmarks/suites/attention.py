@@ -72,7 +72,7 @@ _GROWS_FROM = 2048
 _LENGTHS = flags.DEFINE_multi_integer(
     "text_len",
     [512, 1024, 2048, 4096, 8192, 16384],
-    "Tokens, for --suite=attention. Repeatable.",
+    "Text lengths in tokens, for --suite=attention",
     lower_bound=64,
 )
 

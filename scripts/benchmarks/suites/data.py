@@ -47,7 +47,7 @@ _BEGINNING = 1 << 14  # characters whose ids are compared
 _MEGABYTES = flags.DEFINE_float(
     "megabytes",
     30.0,
-    "Size of the text, for --suite=data. Below 8.4 one worker does it all.",
+    "Size of the text in MB, for --suite=data. Below 8.4, a single worker is used.",
     lower_bound=0.01,
 )
 

@@ -39,7 +39,7 @@ _VARIED = flags.DEFINE_multi_enum(
     "varied",
     [*_LENGTHS, "segments"],
     [*_LENGTHS, "segments"],
-    "What is changed besides the base, for --suite=growth. Repeatable.",
+    "Lengths to vary, for --suite=growth",
 )
 
 

@@ -51,7 +51,7 @@ _WINDOWS = 8  # the vanilla model goes round so many
 _LENGTHS = flags.DEFINE_multi_integer(
     "attention_len",
     list(PAPER),
-    "Tokens that one sees, for --suite=speedup. Repeatable.",
+    "Numbers of attended tokens, for --suite=speedup",
     lower_bound=1,
 )
 
