@@ -47,7 +47,7 @@ class RequiredTest(parameterized.TestCase):
 
     @parameterized.parameters(
         (["ai_edge_litert"], "txl_tf.export.edge.runtime", "edge"),
-        (["flatbuffers"], "txl_tf.export.edge.flatbuffer", "edge"),
+        (["ai_edge_quantizer"], "txl_tf.export.edge.quantization", "edge"),
     )
     def test_modules_name_their_extra(self, packages, module, extra):
         done = run_python(_WITHOUT.format(packages=packages, module=module))

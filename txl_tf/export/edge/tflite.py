@@ -23,8 +23,8 @@ from txl_tf.data.tokenizers import Tokenizer
 from txl_tf.export.edge import (
     agreement,
     description,
-    flatbuffer,
     native_output,
+    operators,
     quantization,
     runtime,
 )
@@ -100,8 +100,8 @@ def export_tflite(
         graph = EdgeGraph(model, batch_size=batch_size, segment_len=segment_len)
         signatures = graph.concrete()
         data = _convert(graph, signatures, quantize, calibration)
-        ops = flatbuffer.count_ops(data)
-        if others := flatbuffer.not_built_in(ops):
+        ops = operators.count(data)
+        if others := operators.not_built_in(ops):
             raise ValueError(f"model must consist of TFLite builtins, got {others}")
         with tempfile.TemporaryDirectory() as folder:
             draft = os.path.join(folder, os.path.basename(path))
@@ -148,25 +148,27 @@ def _check(model, tokenizer: Tokenizer, path: str, segment_len: int, batch_size:
 def _convert(
     graph: EdgeGraph, signatures: dict[str, Any], quantize: str, calibration: Sample | None
 ) -> bytes:
-    def examples():
-        return _examples(graph, signatures["step"], calibration.ids if calibration else [])
-
     with tempfile.TemporaryDirectory() as folder, native_output.suppress_native_output():
         tf.saved_model.save(graph, folder, signatures=signatures)
+        examples = {}
+        if quantize == "int8" and calibration is not None:
+            examples = _examples(graph, signatures["step"], calibration.ids)
         return quantization.convert(folder, list(signatures), quantize, examples)
 
 
-def _examples(graph: EdgeGraph, step, ids):
-    """Yields (signature, inputs) of the model reading `ids` from the start."""
+def _examples(graph: EdgeGraph, step, ids: np.ndarray) -> quantization.Examples:
+    """Returns inputs of the signatures, of the model reading `ids` from the start."""
+    examples: quantization.Examples = {"step": [], "score": []}
     state = {name: x.numpy() for name, x in graph.initial().items()}
     batches = agreement.rows(ids, graph.batch_size, graph.segment_len)
     for row_ids, targets, lengths in itertools.islice(batches, CALIBRATION_SEGMENTS):
         padding = [[0, 0], [0, graph.segment_len - row_ids.shape[1]]]
         inputs = dict(input_ids=np.pad(row_ids, padding), lengths=lengths, **state)
-        yield "step", inputs
-        yield "score", inputs | {"targets": np.pad(targets, padding)}
+        examples["step"].append(inputs)
+        examples["score"].append(inputs | {"targets": np.pad(targets, padding)})
         results = step(**{name: tf.constant(x) for name, x in inputs.items()})
         state = {name: results[name].numpy() for name in state}
+    return examples
 
 
 def _run_once(converted: runtime.EdgeModel) -> None:
