@@ -150,10 +150,18 @@ class PiecesTest(parameterized.TestCase):
         self.assertEqual(found[1].data, b" \n")
         self.assertEqual([p.after_blank for p in found], [False, False, False])
 
-    def test_white_space_is_that_of_split(self):
-        every = [chr(code) for code in range(sys.maxunicode + 1)]
-        splits = [c for c in every if len(f"a{c}b".split()) == 2]
-        self.assertEqual(list(text.WHITE_SPACE), splits)
+    def test_words_are_split_at_their_white_space(self):
+        every = list(map(chr, range(sys.maxunicode + 1)))
+        self.assertEqual(text.WORDS.keys(), text.WHITE_SPACES.keys())
+        for name, split in text.WORDS.items():
+            splits = [c for c in every if split(f"a{c}b") == ["a", "b"]]
+            self.assertEqual(splits, list(text.WHITE_SPACES[name]))
+        content = f" é{text.WHITE_SPACE}日\ud800 \n"
+        words = [
+            word.decode("utf-8", "surrogatepass")
+            for word in content.encode("utf-8", "surrogatepass").split()
+        ]
+        self.assertEqual(text.WORDS["ascii"](content), words)
 
 
 class DecodeTest(parameterized.TestCase):

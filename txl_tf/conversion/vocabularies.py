@@ -24,7 +24,7 @@ from txl_tf.configs.validation import parse_json
 from txl_tf.conversion.torch_reader import restricted_unpickler, seekable, torch_files
 from txl_tf.conversion.torch_reader.allowlist import Record
 from txl_tf.conversion.torch_reader.errors import shown
-from txl_tf.data import fast_word_split, files, tokenizers, vocabulary
+from txl_tf.data import files, text, tokenizers, vocabulary
 from txl_tf.data.tokenizers import counted
 
 _IN_FOLDER = ("cache.pkl", "cache.pt", "vocab.pkl", "vocab.bin", "vocab.json", "vocab.txt")
@@ -142,7 +142,7 @@ def _tokenizer(fields: Mapping[str, Any], path: str, of_python_2: bool) -> token
 
 def _white_space(symbols: Sequence[str], of_python_2: bool) -> str:
     """Returns the white space of the original's word splitting, by file or else by words."""
-    is_one = fast_word_split.LISTED["unicode"]
+    is_one = text.WORDS["unicode"]
     return "ascii" if of_python_2 or any(is_one(s) != [s] for s in symbols) else "unicode"
 
 

@@ -14,7 +14,8 @@ words but does not end a line.
 import hashlib
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from absl import logging
@@ -26,6 +27,10 @@ SEARCH_BYTES = 1 << 16
 LONGEST_WHOLE = 1 << 26  # bytes of a text read as a whole, not in pieces
 WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001))))  # where str.split splits
 WHITE_SPACES = {"unicode": WHITE_SPACE, "ascii": "\t\n\v\f\r "}  # "ascii": where bytes.split splits
+WORDS: Mapping[str, Callable[[str], list[str]]] = {  # the words of a text, by name of white space
+    "unicode": str.split,
+    "ascii": re.compile(r"\S+", re.ASCII).findall,
+}
 INVALID_UTF8 = ("error", "replace")
 _SPACES = [[c.encode("utf-8") for c in WHITE_SPACES[name]] for name in ("ascii", "unicode")]
 _HEAD_BYTES = 1 << 10  # of a file, that identify its type

@@ -11,7 +11,7 @@ A user's own list is simpler, see `Vocabulary.from_list`.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from txl_tf.data import fast_word_split, files
+from txl_tf.data import files, text
 
 UNKNOWN = ("<unk>", "<UNK>")  # the first in a vocabulary is its unknown symbol
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", " ": "\\s"}
@@ -119,7 +119,7 @@ class Vocabulary:
           ValueError: a line is blank or repeated; names the file and the line.
         """
         lines = _lines(files.read_text(path).removeprefix("\ufeff"))
-        symbols = [next(iter(fast_word_split.LISTED[white_space](line)), "") for line in lines]
+        symbols = [next(iter(text.WORDS[white_space](line)), "") for line in lines]
         return cls(_distinct(symbols, path, skip_repeats))
 
 

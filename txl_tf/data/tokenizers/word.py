@@ -1,12 +1,14 @@
 """Word tokenizer: words between white space."""
 
+import collections
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
-from txl_tf.data import fast_word_split, text, vocabulary
+from txl_tf.data import text, vocabulary
 from txl_tf.data.tokenizers import counted, tokenizer
 
 _ODD_SHARE = 0.5  # of distinct words among all words
@@ -47,7 +49,7 @@ class WordTokenizer(counted.CountedTokenizer):
         return text.WHITE_SPACES[self.white_space]
 
     def check_symbol(self, symbol: str) -> None:
-        if not symbol.isalnum() and fast_word_split.LISTED[self.white_space](symbol) != [symbol]:
+        if not symbol.isalnum() and text.WORDS[self.white_space](symbol) != [symbol]:
             raise ValueError(
                 f"vocabulary must hold words without white space, got {symbol!r} "
                 f"for white_space {self.white_space!r}"
@@ -68,23 +70,25 @@ class WordTokenizer(counted.CountedTokenizer):
         )
 
     def count(self, content: str) -> dict[str, int]:
-        words = fast_word_split.split(content, self.white_space)
-        return dict(zip(words.symbols, words.counts.tolist(), strict=True))
+        return collections.Counter(text.WORDS[self.white_space](content))
 
     def _encoding(self, content: str, *, starts_line: bool, complete: bool) -> tokenizer.Encoding:
         content = self.ended(content, starts_line, complete)
-        words = fast_word_split.split(self._marked(content, starts_line), self.white_space)
-        ids = np.array([self.vocabulary.ids.get(symbol, -1) for symbol in words.symbols], np.int32)
+        words = text.WORDS[self.white_space](self._marked(content, starts_line))
+        known = self.vocabulary.ids
+        ids = np.fromiter(map(known.get, words, itertools.repeat(-1)), np.int32, len(words))
         unknown = ids < 0
         if self.unknown == "error" and unknown.any():
-            raise self.refusal(words.symbols[int(np.argmax(unknown))])
+            raise self.refusal(words[int(np.argmax(unknown))])
+        is_word = np.isin(ids, [known[mark] for mark in self.marks], invert=True)
         ids[unknown] = -1 if self.unknown_id is None else self.unknown_id
-        is_word = np.array([symbol not in self.marks for symbol in words.symbols], bool)
-        between = self._white_space_between(content, is_word[words.indices], complete)
-        sizes = np.array([[text.utf8_size(s), len(s)] for s in words.symbols], np.int64)
-        size, characters = (words.counts * is_word) @ sizes.reshape(-1, 2) + between
+        decoded = "".join(itertools.compress(words, is_word.tolist()))
+        between = self._white_space_between(content, is_word, complete)
         return tokenizer.Encoding(
-            ids[words.indices], int(size), int(characters), int(words.counts @ unknown)
+            ids,
+            text.utf8_size(decoded) + between,
+            len(decoded) + between,
+            int(np.count_nonzero(unknown)),
         )
 
     def _white_space_between(self, content: str, is_word: np.ndarray, complete: bool) -> int:
