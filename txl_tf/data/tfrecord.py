@@ -4,19 +4,14 @@ A file is a sequence of records: length (8 bytes), masked CRC-32C of the length 
 masked CRC-32C of the data (4); all little-endian. TensorFlow checks both sums.
 """
 
-import functools
 import itertools
 import struct
 from collections.abc import Iterator, Mapping
 
+import google_crc32c
 import numpy as np
 
 from txl_tf.data import files
-
-_POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
-_BLOCK = 512  # bytes summed at once: one table of 512 kB
-_FEW = 16  # bytes up to which they are summed one by one
-_ROWS = np.arange(_BLOCK) * 256  # start of each position's row in that table
 
 
 class RecordWriter:
@@ -109,48 +104,5 @@ def varints(values: np.ndarray) -> bytes:
 
 def _masked_sum(data: bytes) -> bytes:
     """Returns TFRecord's checksum: a rotated CRC plus a constant, as the data may hold CRCs."""
-    crc = crc32c(data)
+    crc = google_crc32c.value(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-def crc32c(data: bytes) -> int:
-    """Returns the CRC-32C of the data, computed by blocks.
-
-    The register is linear in the bytes: the sum of a block is the exclusive or of the tabulated
-    contributions of its bytes, and leading zeros change nothing. The initial value, all ones,
-    equals inverting the first four bytes.
-    """
-    positions, carry, step = _tables()
-    if len(data) <= _FEW:
-        crc = 0xFFFFFFFF
-        for byte in data:
-            crc = step[(crc ^ byte) & 255] ^ crc >> 8
-        return crc ^ 0xFFFFFFFF
-    padded = np.zeros(-(-len(data) // _BLOCK) * _BLOCK, np.uint8)
-    padded[-len(data) :] = np.frombuffer(data, np.uint8)
-    padded[len(padded) - len(data) :][:4] ^= 255
-    blocks = positions.ravel().take(padded.reshape(-1, _BLOCK) + _ROWS)  # [n, _BLOCK]
-    crc = 0
-    for block in np.bitwise_xor.reduce(blocks, axis=1).tolist():
-        low, second, third, high = crc & 255, crc >> 8 & 255, crc >> 16 & 255, crc >> 24
-        crc = carry[0][low] ^ carry[1][second] ^ carry[2][third] ^ carry[3][high] ^ block
-    return crc ^ 0xFFFFFFFF
-
-
-@functools.cache
-def _tables() -> tuple[np.ndarray, list[list[int]], list[int]]:
-    """Returns the contribution of a byte at each position of a block to the register at its end.
-
-    Also those of the register's four bytes from before the block (equal to those of the block's
-    first four bytes), and of a single byte to the register right after it.
-
-    Shapes: [_BLOCK, 256] uint32; 4 lists of 256; 256.
-    """
-    step: np.ndarray = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        step = step >> 1 ^ _POLYNOMIAL * (step & 1)
-    positions = np.empty([_BLOCK, 256], np.uint32)
-    positions[-1] = step
-    for i in range(_BLOCK - 1, 0, -1):
-        positions[i - 1] = step[positions[i] & 255] ^ positions[i] >> 8
-    return positions, positions[:4].tolist(), step.tolist()
