@@ -70,6 +70,14 @@ def small(dtype="float32", **train):
     return lowering.steps(config, rows=4, dtype=dtype)
 
 
+def of_preset(name, **options):
+    """`lowering.of_preset` in a process, whose end gives back what TensorFlow keeps: gigabytes."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tensorflow", "keras"])  # once, and forked from there
+    with futures.ProcessPoolExecutor(1, context) as process:
+        return process.submit(lowering.of_preset, name, **options).result()
+
+
 class StepsTest(parameterized.TestCase):
     def check(self, train, evaluation, num_values):
         for hlo in (train, evaluation):
@@ -89,13 +97,11 @@ class StepsTest(parameterized.TestCase):
     @parameterized.parameters(*lowering.CORES)
     def test_of_a_preset(self, name):
         """Of two layers, which are alike: the others have the same instructions."""
-        self.check(*lowering.of_preset(name, num_layers=2))
+        self.check(*of_preset(name, num_layers=2))
 
     @pytest.mark.slow
     def test_of_a_preset_with_all_its_layers(self):
-        """In a process of its own: TensorFlow does not give back all that lowering takes."""
-        with futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            self.check(*pool.submit(lowering.of_preset, "wt103_base").result())
+        self.check(*of_preset("wt103_base"))
 
     @parameterized.parameters(
         {}, dict(dtype="mixed_bfloat16"), dict(accumulate_steps=2), dict(steps_per_loop=3)
