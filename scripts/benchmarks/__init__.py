@@ -1,5 +1,1 @@
-"""The benchmark program: costs beside those of other libraries and the machine's limits."""
-
-from txl_tf.cli import tf_startup_log
-
-tf_startup_log.install()  # before a suite imports TensorFlow
+"""The benchmark program: costs compared with other libraries and with the machine's limits."""

@@ -1,4 +1,4 @@
-"""Comparison of contenders on the same work: outputs, times, and the machine's ceiling, as rows."""
+"""Comparison of contenders on the same work: equal outputs, times, fraction of the roofline."""
 
 import dataclasses
 import functools
@@ -19,21 +19,22 @@ from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.progress import Progress
 
 OURS, THEIRS = "txl_tf", "TransfoXL"
-STEPS = 3  # that are compared
-_TOLERANCES = {"float32": 1e-4, "bfloat16": 0.05}  # absolute, and a part of what is expected
+STEPS = 3  # number of steps whose outputs are compared
+_TOLERANCES = {"float32": 1e-4, "bfloat16": 0.05}  # absolute and relative
 TRAINED = {precision: POLICIES[precision] for precision in ("float32", "bfloat16")}
-_TRACED = 3  # calls in a trace
+_NUM_TRACED = 3  # calls in a trace
 
 
 class Contender(NamedTuple):
-    """One way to do the work, step by step.
+    """An implementation under measurement.
 
     Attributes:
-      library, precision: of whom, in what.
-      jit: whether XLA compiles it; None where there is no choice.
-      outputs: what the first STEPS steps compute, by name; asked for once, before any call.
-      call: does the next steps.
-      steps: how many.
+      library: name of the library.
+      precision: compute precision.
+      jit: whether XLA compiles it; None if there is no choice.
+      outputs: computes the outputs of the first STEPS steps, by name; called once, before `call`.
+      call: runs the next `steps` steps.
+      steps: number of steps of a call.
     """
 
     library: str
@@ -50,12 +51,12 @@ class Contender(NamedTuple):
 
 
 def draw_ids(model: TransformerXL, *shape: int) -> np.ndarray:
-    """Returns random int32 ids of the model's vocabulary, the same for the same shape."""
+    """Returns random int32 ids of the model's vocabulary, a function of the shape."""
     return np.random.default_rng(0).integers(model.config.vocab_size, size=shape, dtype=np.int32)
 
 
 def copy(model: TransformerXL, precision: str, **changes: Any) -> TransformerXL:
-    """Returns a model with the same weights, for training in a precision, with config changes."""
+    """Returns a copy for training in a precision, with the same weights and a changed config."""
     config = dataclasses.replace(model.config, **changes)
     copied = TransformerXL(config, dtype=TRAINED[precision])
     copied.set_weights(model.get_weights())
@@ -63,7 +64,7 @@ def copy(model: TransformerXL, precision: str, **changes: Any) -> TransformerXL:
 
 
 def reader(model: TransformerXL, precision: str, **changes: Any) -> TransformerXL:
-    """Returns a copy for inference, its weights rounded to the precision."""
+    """Returns a copy for inference, with weights rounded to the precision."""
     copied = copy(model, "float32", **changes)
     return copied if precision == "float32" else model_dirs.rounded(copied, precision)
 
@@ -76,7 +77,7 @@ def theirs(
     inputs: Mapping[str, np.ndarray],
     options: Options,
 ) -> Iterator[Contender]:
-    """Yields the peer's contenders, if any: float32 first, the reference of all others."""
+    """Yields the peer's contenders, if any: float32 first, the baseline of all others."""
     if other is None:
         return
     for precision in peer_precisions(options):
@@ -87,36 +88,36 @@ def theirs(
 
 
 def peer_precisions(options: Options) -> tuple[str, ...]:
-    """Returns the peer's precisions: always float32, then those of ours."""
+    """Returns the peer's precisions: always float32 first, then the others of txl_tf."""
     return tuple(dict.fromkeys(("float32", *options.precisions)))
 
 
-def ways(options: Options) -> Iterator[tuple[str, bool]]:
-    """Returns each precision of ours, with and without XLA."""
+def precisions_and_jits(options: Options) -> Iterator[tuple[str, bool]]:
+    """Returns the variants of txl_tf to measure: each precision, with and without XLA."""
     return itertools.product(options.precisions, options.jits)
 
 
 def race(
     contenders: Sequence[Contender], tokens: int, flops: float, options: Options
 ) -> list[dict[str, Any]]:
-    """Returns a row for each contender, its outputs and time compared with the first.
+    """Checks that all contenders compute the same, times them, and returns a row for each.
 
     Args:
-      contenders: the first is the yardstick.
-      tokens: of a step, over all rows.
-      flops: of a token; see flops.py.
-      options: those of the run.
+      contenders: contenders; the first is the baseline.
+      tokens: tokens of a step, over all rows.
+      flops: FLOPs of a token; see flops.py.
+      options: options of the run.
 
     Raises:
-      ValueError: the outputs of two differ, so that their times may not be compared.
+      ValueError: the outputs of two contenders differ, so their times are not comparable.
     """
     with Progress("compare outputs", "contenders", len(contenders)) as progress:
         expected = contenders[0].outputs()
         for done, contender in enumerate(contenders[1:], 1):
             progress.reach(done)
             found = contender.outputs()
-            for what, values in expected.items():
-                check(f"{what} of {contender.name}", values, found[what], contender.precision)
+            for name, values in expected.items():
+                check(f"{name} of {contender.name}", values, found[name], contender.precision)
     if options.profile:
         _trace(next(c for c in contenders if c.library == OURS), options.profile)
     precisions = {contender.precision for contender in contenders}
@@ -125,31 +126,30 @@ def race(
     return _rows(contenders, times, tokens, flops)
 
 
-def check(what: str, expected: np.ndarray, found: np.ndarray, precision: str) -> None:
+def check(name: str, expected: np.ndarray, found: np.ndarray, precision: str) -> None:
     """Raises if outputs differ by more than rounding.
 
     Raises:
-      ValueError: they do; says by how much.
+      ValueError: names the output and the largest difference.
     """
     tolerance = _TOLERANCES[precision]
     distances = np.abs(np.subtract(found, expected)) / (1 + np.abs(expected))
     largest = float(distances.max())
-    logging.info("%s differ by %.2g", what, largest)
+    logging.info("%s: difference=%.2g", name, largest)
     if not largest <= tolerance:
         raise ValueError(
-            f"{what} must be within {tolerance} of those expected, "
-            f"got a difference of {largest:.2g}"
+            f"{name} must be within {tolerance} of the baseline, got a difference of {largest:.2g}"
         )
 
 
 def _trace(contender: Contender, folder: str) -> None:
-    for _ in range(2):  # what compiles is no part of it
+    for _ in range(2):  # excludes compilation
         contender.call()
     with tf.profiler.experimental.Profile(folder):
-        for number in range(_TRACED):
+        for number in range(_NUM_TRACED):
             with tf.profiler.experimental.Trace("call", step_num=number, _r=1):
                 contender.call()
-    logging.info("profile of %d calls of %s: %s", _TRACED, contender.name, folder)
+    logging.info("profile of %d calls of %s: %s", _NUM_TRACED, contender.name, folder)
 
 
 def _rows(
@@ -158,10 +158,10 @@ def _rows(
     tokens: int,
     flops: float,
 ) -> list[dict[str, Any]]:
-    slowest = times[contenders[0].name].median / contenders[0].steps
+    baseline = times[contenders[0].name].median / contenders[0].steps
     rows = []
     for contender in contenders:
-        median, least, most = (x / contender.steps for x in times[contender.name])
+        median, fastest, slowest = (x / contender.steps for x in times[contender.name])
         gflops = tokens * flops / median / 1e9
         bound = roofline.FLOPS / times[f"ceiling {contender.precision}"].median / 1e9
         rows.append(
@@ -171,9 +171,9 @@ def _rows(
                 "jit": contender.jit,
                 "tokens_per_s": tokens / median,
                 "ms": 1e3 * median,
-                "fastest": 1e3 * least,
-                "slowest": 1e3 * most,
-                "times_faster": slowest / median,
+                "fastest": 1e3 * fastest,
+                "slowest": 1e3 * slowest,
+                "times_faster": baseline / median,
                 "gflops": gflops,
                 "ceiling": bound,
                 "of_ceiling": gflops / bound,

@@ -1,35 +1,34 @@
-"""Model FLOPs: the arithmetic of matrix products that a token needs, however it is computed.
+"""Model FLOPs: the matrix products that a token requires, independent of the implementation.
 
-A multiplication and an addition are two. Letters as in the shapes everywhere; N = H K, S = M + T,
-E the width of embeddings. A token costs, forward, in products of keys and values kept ("kv"):
+A multiply-add counts as two. Letters as in shapes; N = H K, S = M + T, E is the width of
+embeddings. The forward pass with a key-value cache costs, per token:
 
     each layer    8 D N          queries, keys, values, output
-                  4 S N          scores by content, and values weighed
-                  2 R N          scores by position; R = min(S, clamp_len + 1), the distances
-                                 that differ
+                  4 S N          content scores, weighted sum of values
+                  2 R N          position scores; R = min(S, clamp_len + 1) distinct distances
                   4 D F          feed-forward
-    once          2 E V          softmax; with cut-offs V is the head, words and clusters
-                  4 D E          projections of embedding and softmax, where E is not D
+    once          2 E V          softmax; with cut-offs V is the size of the head
+                  4 D E          projections of embedding and softmax, if E is not D
 
-S and not what is visible: dense attention forms the whole rectangle of queries and keys. Norms,
-softmax's exponentials, dropout and the optimizer are not counted, nor are embeddings: they are
-lookups. Projecting distances costs nothing here, as it is done once.
+All S keys count, as dense attention computes the masked scores too. Norms, exponentials, dropout,
+the optimizer and embedding lookups are not counted. Projecting the distances is free here: it is
+done once.
 
-A training step counts each product three times, for its value and both its gradients. Besides,
-each layer computes for all B T tokens together
+A training step counts each product three times: the value and both gradients. In addition, each
+layer computes for all B T tokens together
 
-    2 x 4 B M D N     keys and values of the memory, and the gradient of their weights: none flows
-                      into the memory
-    2 x 2 R D N       the projected distances, and the gradient of their weights
+    2 x 4 B M D N     keys and values of the memory, and the gradient of their weights; no gradient
+                      flows into the memory
+    2 x 2 R D N       projected distances, and the gradient of their weights
 
-For "xl" positions, dense attention and the plain feed-forward net.
+Covers "xl" positions, dense attention and dense feed-forward nets.
 """
 
 from txl_tf.configs.model import TransformerXLConfig
 
 
 def inference(config: TransformerXLConfig, segment_len: int) -> float:
-    """Returns the FLOPs of a token read in a segment of this length."""
+    """Returns the FLOPs per token of the forward pass of a segment."""
     inner = config.num_heads * config.head_dim
     num_keys = config.mem_len + segment_len
     layer = (
@@ -46,7 +45,7 @@ def inference(config: TransformerXLConfig, segment_len: int) -> float:
 
 
 def training(config: TransformerXLConfig, batch_size: int, segment_len: int) -> float:
-    """Returns the FLOPs per token of an optimizer step on B rows of this length."""
+    """Returns the FLOPs per token of an optimizer step."""
     kernel = config.d_model * config.num_heads * config.head_dim
     distances = _num_distances(config, config.mem_len + segment_len)
     memory = 2 * 4 * batch_size * config.mem_len * kernel

@@ -1,18 +1,19 @@
-"""Options of the benchmark program's suites."""
+"""Options shared by the suites of the benchmark program."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a run, from its flags; each suite reads those that it needs.
+    """Options of a run; each suite reads the ones it needs.
 
     Attributes:
-      repeats: turns of each contender.
-      peers: an interpreter with torch and transformers, to race against; see peer.py.
-      precisions: that ours compute in.
-      jits: whether XLA compiles ours.
-      profile: a folder for a trace of the first of ours.
+      repeats: number of timed turns of each contender.
+      peers: path of an interpreter with torch and transformers to compare with; see
+        workers/hf_client.py.
+      precisions: compute precisions of txl_tf.
+      jits: whether XLA compiles txl_tf's functions; each value is measured.
+      profile: folder for a trace of txl_tf's first contender.
     """
 
     repeats: int = 7

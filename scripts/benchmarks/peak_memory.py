@@ -1,4 +1,4 @@
-"""Peak memory of some work, measured in a separate process."""
+"""Peak memory of a function, measured in a process of its own."""
 
 import multiprocessing
 from collections.abc import Callable
@@ -11,17 +11,21 @@ from txl_tf.progress import Progress
 
 
 def peak(work: Callable[..., object], *arguments: Any) -> int:
-    """Bytes: the most that a new process ever had in RAM, which called work(*arguments) and ended.
+    """Returns the peak resident bytes of a new process that calls work(*arguments).
 
-    The process imports what `work` needs, TensorFlow too, which counts. What goes there has to be
-    picklable: a function of a module, and plain values.
+    This includes the imports of `work`, such as TensorFlow. Function and arguments must be
+    picklable.
     """
-    context = multiprocessing.get_context("spawn")  # one that is forked has what its parent has
-    with Progress("peak memory"), futures.ProcessPoolExecutor(1, context) as pool:
+    context = multiprocessing.get_context("spawn")  # a fork would share the parent's memory
+    quiet = tf_startup_log.install  # before unpickling `work` imports TensorFlow
+    with (
+        Progress("peak memory"),
+        futures.ProcessPoolExecutor(1, context, initializer=quiet) as pool,
+    ):
         return pool.submit(_peak_after, work, arguments).result()
 
 
 def _peak_after(work: Callable[..., object], arguments: tuple[Any, ...]) -> int:
     with tf_startup_log.without_startup_messages():
         work(*arguments)
-    return json_worker.peak()
+    return json_worker.peak_bytes()

@@ -1,4 +1,4 @@
-"""The machine's compute ceiling: speed of a large matrix product."""
+"""Compute ceiling of the machine: the speed of a large matrix product."""
 
 from collections.abc import Callable
 
@@ -14,6 +14,6 @@ def product(dtype: str) -> Callable[[], object]:
     multiply = tf.function(tf.matmul, autograph=False)
 
     def call() -> object:
-        return multiply(left, right)[0, 0].numpy()  # waits for the product
+        return multiply(left, right)[0, 0].numpy()  # waits for the result
 
     return call

@@ -1,4 +1,4 @@
-"""Side-by-side timing: contenders take turns, so that what slows the machine slows all of them."""
+"""Interleaved timing: contenders take turns, so that a slow phase of the machine affects all."""
 
 import statistics
 import time
@@ -10,11 +10,11 @@ from txl_tf.progress import Progress
 Name = TypeVar("Name", bound=Hashable)
 Call = TypeVar("Call", bound=Callable[[], object])
 
-_LEAST = 0.2  # seconds of a turn, so that the clock's grain and a switch of contenders are small
+_MIN_TURN = 0.2  # seconds; makes the clock's resolution and cold caches negligible
 
 
 class Seconds(float):
-    """What a contender returns that has timed itself, as one in another process does."""
+    """Result of a contender that times itself, as one in another process does."""
 
 
 class Timing(NamedTuple):
@@ -26,20 +26,20 @@ class Timing(NamedTuple):
 
 
 def race(contenders: Mapping[Name, Callable[[], object]], repeats: int) -> dict[Name, Timing]:
-    """Times each contender in `repeats` turns, each after the other in every round.
+    """Times the contenders in `repeats` rounds, in each of which every contender has a turn.
 
-    A turn calls as often as fills `_LEAST` seconds. The first call of each, which may compile, a
-    warm-up turn, and the first call of each turn do not count: that one finds caches full of what
-    others left. Where a call returns `Seconds` these are its time.
+    A turn lasts for at least about `_MIN_TURN` seconds. Not counted are the first call of each
+    contender, which may compile, a warm-up turn, and the first call of each turn, whose caches are
+    cold. The time of a call that returns `Seconds` is that value.
     """
     seconds: dict[Name, list[float]] = {name: [] for name in contenders}
     calls = {}
     with Progress("warm up", "contenders", len(contenders)) as progress:
-        for name, call in _told(contenders, progress, 0):
-            calls[name] = _calls_of_a_turn(call)
+        for name, call in _round(contenders, progress, 0):
+            calls[name] = _calls_per_turn(call)
     with Progress("race", "turns", (repeats + 1) * len(contenders)) as progress:
         for turn in range(repeats + 1):
-            for name, call in _told(contenders, progress, turn):
+            for name, call in _round(contenders, progress, turn):
                 call()
                 found = _time(call, calls[name])
                 if turn:
@@ -50,34 +50,34 @@ def race(contenders: Mapping[Name, Callable[[], object]], repeats: int) -> dict[
 def take_turns(
     contenders: Mapping[Name, Callable[[], Seconds]], repeats: int
 ) -> dict[Name, Timing]:
-    """As `race` for long work that warms up and times itself: one call a turn, and all count."""
+    """Times, as `race`, long work that warms up and times itself: each turn is one counted call."""
     seconds: dict[Name, list[float]] = {name: [] for name in contenders}
     with Progress("race", "turns", repeats * len(contenders)) as progress:
         for turn in range(repeats):
-            for name, call in _told(contenders, progress, turn):
+            for name, call in _round(contenders, progress, turn):
                 seconds[name].append(call())
     return {n: Timing(statistics.median(s), min(s), max(s)) for n, s in seconds.items()}
 
 
-def _told(
-    contenders: Mapping[Name, Call], progress: Progress, round_: int
+def _round(
+    contenders: Mapping[Name, Call], progress: Progress, index: int
 ) -> Iterator[tuple[Name, Call]]:
-    """The contenders of a round, each told of when its turn begins."""
-    for number, (name, call) in enumerate(contenders.items(), round_ * len(contenders)):
+    """Yields the contenders of a round, and reports each as it begins."""
+    for number, (name, call) in enumerate(contenders.items(), index * len(contenders)):
         progress.reach(number, contender=str(name).replace(" ", "_"))
         yield name, call
 
 
-def _calls_of_a_turn(call: Callable[[], object]) -> int:
+def _calls_per_turn(call: Callable[[], object]) -> int:
     call()
-    return max(1, round(_LEAST / max(_time(call, 1), 1e-6)))
+    return max(1, round(_MIN_TURN / max(_time(call, 1), 1e-6)))
 
 
 def _time(call: Callable[[], object], calls: int) -> float:
-    """Seconds of one of so many calls: those that they tell, else those that pass here."""
-    start, told = time.perf_counter(), 0.0
+    """Returns the mean seconds of a call: as reported by the calls, or else as measured here."""
+    start, reported = time.perf_counter(), 0.0
     for _ in range(calls):
         result = call()
         if isinstance(result, Seconds):
-            told += result
-    return (told or time.perf_counter() - start) / calls
+            reported += result
+    return (reported or time.perf_counter() - start) / calls

@@ -1,4 +1,4 @@
-"""Tests of benchmarks.suites.attention: its arithmetic, what it compares, what it refuses."""
+"""Tests of benchmarks.suites.attention: its arithmetic, comparisons and checks."""
 
 from unittest import mock
 
@@ -17,31 +17,31 @@ KINDS = tuple(attention._KINDS)
 
 class GrowthTest(parameterized.TestCase):
     @parameterized.parameters(1.0, 2.0, 0.5)
-    def test_is_the_exponent(self, power):
+    def test_growth_is_the_exponent(self, power):
         lengths = (512, 1024, 2048, 4096, 8192)
         rows = [dict(length=n, ms=3.0 * n**power if n >= 2048 else 77.0) for n in lengths]
         self.assertAlmostEqual(attention._growth(rows), power)
 
-    def test_one_length_has_none(self):
+    def test_one_length_has_no_growth(self):
         rows = [dict(length=2048, ms=1.0), dict(length=4096, ms=None)]
         self.assertIsNone(attention._growth(rows))
 
 
 class CoreTest(parameterized.TestCase):
     @parameterized.parameters(*KINDS)
-    def test_values_of_a_step_are_those_of_the_core(self, kind):
+    def test_a_step_returns_the_outputs_of_the_core(self, kind):
         core = Core(Point(kind, 512))
         atol = rounding.of_attention(core.inputs[0].shape[-1], 512, core.inputs[3])
-        np.testing.assert_allclose(core(), core.values(), rtol=0, atol=atol)
+        np.testing.assert_allclose(core(), core.outputs(), rtol=0, atol=atol)
 
-    def test_other_numbers_are_not_timed(self):
+    def test_wrong_outputs_are_rejected(self):
         for kind in ("local", "longformer"):
             spec = f"{kind}(window=127)"
             wrong = attention._KINDS[kind]._replace(spec=spec)
             with (
                 self.subTest(kind),
                 mock.patch.dict(attention._KINDS, {kind: wrong}),
-                self.assertRaisesRegex(ValueError, f"values of {kind} must be within"),
+                self.assertRaisesRegex(ValueError, f"outputs of {kind} must be within"),
             ):
                 attention._check(512)
         attention._check(512)
@@ -54,7 +54,7 @@ class CoreTest(parameterized.TestCase):
 
 @pytest.mark.slow
 class ProgramTest(absltest.TestCase):
-    def test_rows(self):
+    def test_a_row_for_each_kind_and_length(self):
         def fits(kind, length):
             return length < 4096 or not kind.startswith("dense")
 

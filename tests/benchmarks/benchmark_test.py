@@ -1,4 +1,4 @@
-"""Tests of scripts/benchmark.py: what is compared is equal, and the results are told."""
+"""Tests of scripts/benchmark.py: contenders compute the same, and results are printed."""
 
 import contextlib
 from unittest import mock
@@ -40,12 +40,12 @@ WAYS = [(precision, jit) for precision in ("float32", "bfloat16") for jit in (Fa
 
 @pytest.mark.slow
 class BenchmarkProgramTest(parameterized.TestCase):
-    def test_edge(self):
+    def test_edge_rows(self):
         stdout, _ = trained.run("benchmark", "--suite=edge", "--repeats=1", *SMALL)
         found = trained.last_json(stdout)
         told = found["suite"], found["preset"], found["repeats"]
         self.assertEqual(told, ("edge", "tiny", 1))
-        ways = {(row["way"], row["segment_len"]) for row in found["rows"]}
+        ways = {(row["runtime"], row["segment_len"]) for row in found["rows"]}
         names = ("SavedModel", "LiteRT none", "LiteRT dynamic")
         self.assertEqual(ways, {(name, size) for name in names for size in (1, 16)})
         for row in found["rows"]:
@@ -54,7 +54,7 @@ class BenchmarkProgramTest(parameterized.TestCase):
         self.assertLen(stdout.splitlines(), 2 + len(ways))
 
     def run_suite(self, *flags):
-        """Rows of a suite at a small size; their common keys are sound."""
+        """Returns the rows of a suite at a small size, after checking their common keys."""
         stdout, _ = trained.run("benchmark", "--repeats=1", *SMALL, *SHORT, *flags)
         found = trained.last_json(stdout)
         self.assertEqual(found["preset"], "enwik8_base")
@@ -89,7 +89,7 @@ class BenchmarkProgramTest(parameterized.TestCase):
             self.assertAlmostEqual(row["tokens_per_s"] * row["ms"] / 1e3, row["batch_size"])
 
     @parameterized.parameters("train", "eval", "decode")
-    def test_peers(self, suite):
+    def test_peers_must_be_an_interpreter(self, suite):
         flags = (f"--suite={suite}", f"--peers={parity_test.python()}", "--jit=false")
         rows = self.run_suite(*flags)
         ways = [(row["library"], row["precision"]) for row in rows[:4]]
@@ -98,7 +98,7 @@ class BenchmarkProgramTest(parameterized.TestCase):
         for row in rows[:4]:
             self.assertAlmostEqual(row["times_faster"], rows[0]["ms"] / row["ms"])
 
-    def test_wrong_flags(self):
+    def test_invalid_flags_are_rejected(self):
         for flags, message in (
             ((), "--suite is required"),
             (("--suite=edge", "--repeats=0"), "--repeats=0"),
@@ -111,7 +111,7 @@ class BenchmarkProgramTest(parameterized.TestCase):
 
 
 class RefusalTest(parameterized.TestCase):
-    """Other numbers are not timed."""
+    """Contenders whose outputs differ are rejected."""
 
     def setUp(self):
         super().setUp()
@@ -124,12 +124,12 @@ class RefusalTest(parameterized.TestCase):
         )
 
     @parameterized.parameters(
-        (training, "copy", "nats of txl_tf bfloat16 jit=false must be"),
-        (evaluation, "reader", "nats of txl_tf bfloat16 jit=false must be"),
+        (training, "copy", "loss of txl_tf bfloat16 jit=false must be"),
+        (evaluation, "reader", "loss of txl_tf bfloat16 jit=false must be"),
         (decoding, "reader", "log_probs of txl_tf bfloat16 must be"),
     )
     @pytest.mark.half_precision
-    def test_other_weights(self, suite, name, message):
+    def test_wrong_weights_are_rejected(self, suite, name, message):
         make = getattr(comparison, name)
 
         def make_some(model, precision, **changes):
@@ -145,18 +145,18 @@ class RefusalTest(parameterized.TestCase):
         ):
             suite.run(self.config, options)
 
-    def test_what_is_written_must_be_the_best(self):
+    def test_decoding_must_be_greedy(self):
         state = states.make("kv", helpers.loud(TransformerXL(self.config.model)), 1)
         first = helpers.draw_ids(8, 1)
         for temperature, refusal in (
             (0.0, contextlib.nullcontext()),
-            (1.0, self.assertRaisesRegex(ValueError, "log-probabilities written must be within")),
+            (1.0, self.assertRaisesRegex(ValueError, "log-probabilities of ids must be within")),
         ):
             decoder = Decoder(state, Sampling(temperature=temperature))
             with refusal:
                 decoding._check_written(decoder, state, first, "float32")
 
-    def test_edge(self):
+    def test_edge_rows(self):
         scores = np.zeros([1, 1, 3], "float32")
         near, far, odd = scores + 1e-5, scores + 1e-3, scores + np.nan
         edge._check(lambda: scores, lambda: near, "LiteRT none", 1e-4)

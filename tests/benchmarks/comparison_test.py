@@ -1,4 +1,4 @@
-"""Tests of benchmarks.comparison: what is compared and refused, and the arithmetic of rows."""
+"""Tests of benchmarks.comparison: its checks, and the arithmetic of rows."""
 
 import pathlib
 from unittest import mock
@@ -15,13 +15,13 @@ from txl_tf.models.transformer_xl import TransformerXL
 
 
 def contender(library=comparison.OURS, precision="float32", jit=False, value=1.0, steps=1):
-    outputs, call = mock.Mock(return_value={"nats": np.array([2.0, value])}), mock.Mock()
+    outputs, call = mock.Mock(return_value={"loss": np.array([2.0, value])}), mock.Mock()
     return comparison.Contender(library, precision, jit, outputs, call, steps)
 
 
 class RowsTest(absltest.TestCase):
     def race(self, *contenders, **options):
-        """Rows of contenders whose calls take 0.5 s and 0.25 s; a product of the ceiling 0.1 s."""
+        """Returns rows of contenders that take 0.5 s and 0.25 s; the ceiling takes 0.1 s."""
         options = Options(**options)
         seconds = {c.name: 0.5 / (i + 1) for i, c in enumerate(contenders)}
 
@@ -34,7 +34,7 @@ class RowsTest(absltest.TestCase):
         with mock.patch.object(timing, "race", race):
             return comparison.race(contenders, tokens=20, flops=3e9, options=options)
 
-    def test_the_arithmetic(self):
+    def test_rows_have_rates_and_ratios(self):
         theirs = contender(comparison.THEIRS, jit=None)
         rows = self.race(theirs, contender(precision="bfloat16", jit=True, steps=5))
         self.assertEqual([row["library"] for row in rows], [comparison.THEIRS, comparison.OURS])
@@ -48,16 +48,16 @@ class RowsTest(absltest.TestCase):
                 self.assertAlmostEqual(row[name], value, msg=name)
         self.assertEqual(rows[0].keys(), rows[1].keys())
 
-    def test_nothing_is_called_before_all_are_compared(self):
+    def test_outputs_are_compared_before_timing(self):
         contenders = [contender(), contender(jit=True, value=1.001)]
-        message = "nats of txl_tf float32 jit=true must be within 0.0001 of .*difference of 0.0005"
+        message = "loss of txl_tf float32 jit=true must be within 0.0001 of .*difference of 0.0005"
         with self.assertRaisesRegex(ValueError, message):
             self.race(*contenders)
         for each in contenders:
             each.outputs.assert_called_once_with()
             each.call.assert_not_called()
 
-    def test_a_trace(self):
+    def test_profile_traces_the_first_of_ours(self):
         folder = helpers.temp_dir(self)
         theirs, ours = contender(comparison.THEIRS), contender()
         self.race(theirs, ours, profile=str(folder))
@@ -68,22 +68,22 @@ class RowsTest(absltest.TestCase):
 
 class CheckTest(parameterized.TestCase):
     @parameterized.parameters(("float32", 1e-5, 1e-3), ("bfloat16", 0.04, 0.2))
-    def test_rounding_passes_and_more_does_not(self, precision, near, far):
+    def test_only_rounding_passes(self, precision, near, far):
         expected = np.array([[0.0, -1.0], [2.0, 100.0]])
         for scale in (1, -1):
-            comparison.check("nats", expected, expected + scale * near, precision)
-            comparison.check("nats", expected, expected * (1 + scale * near), precision)
+            comparison.check("loss", expected, expected + scale * near, precision)
+            comparison.check("loss", expected, expected * (1 + scale * near), precision)
             found = expected + scale * np.array([[far, 0], [0, 0]])
-            with self.assertRaisesRegex(ValueError, f"^nats must be within .* of {far:.2g}$"):
-                comparison.check("nats", expected, found, precision)
+            with self.assertRaisesRegex(ValueError, f"^loss must be within .* of {far:.2g}$"):
+                comparison.check("loss", expected, found, precision)
 
-    def test_no_number_is_no_equal(self):
+    def test_nan_is_rejected(self):
         with self.assertRaisesRegex(ValueError, "got a difference of nan"):
-            comparison.check("nats", np.zeros(2), np.array([0, np.nan]), "bfloat16")
+            comparison.check("loss", np.zeros(2), np.array([0, np.nan]), "bfloat16")
 
 
 class ContendersTest(absltest.TestCase):
-    def test_the_peer_comes_in_float32_first(self):
+    def test_the_peer_runs_in_float32_first(self):
         other, train, options = mock.Mock(), TrainConfig(), Options(precisions=("bfloat16",))
         found = list(comparison.theirs(other, "eval", mock.sentinel.model, train, {}, options))
         self.assertEqual([c.name for c in found], ["TransfoXL float32", "TransfoXL bfloat16"])
@@ -93,7 +93,7 @@ class ContendersTest(absltest.TestCase):
         other.call.assert_called_once_with("eval bfloat16")
         self.assertEmpty(list(comparison.theirs(None, "eval", None, train, {}, options)))
 
-    def test_a_copy_has_the_weights(self):
+    def test_a_copy_has_equal_weights(self):
         model = helpers.loud(TransformerXL(helpers.tiny_config(dropout=0.1)))
         copied = comparison.copy(model, "bfloat16", dropout=0.0)
         for ours, theirs in zip(model.get_weights(), copied.get_weights(), strict=True):

@@ -1,4 +1,4 @@
-"""Tests of benchmarks.suites.data: its texts, what it refuses, what it tells."""
+"""Tests of benchmarks.suites.data: its texts, checks and rows."""
 
 import os
 import pathlib
@@ -21,7 +21,7 @@ from txl_tf.data import prepare, recipe, text, tokenizers
 
 
 class TextTest(absltest.TestCase):
-    def test_corpus(self):
+    def test_corpus_has_the_requested_size(self):
         found = data.corpus(2_000_000)
         self.assertBetween(len(found), 2_000_000, 2_001_000)
         self.assertTrue(found.isascii() and found.endswith("\n"))
@@ -29,9 +29,9 @@ class TextTest(absltest.TestCase):
         self.assertEqual(found[period:], found[: len(found) - period])
         self.assertEqual(data.corpus(1), found[: found.index("\n") + 1])
 
-    def test_words_alone(self):
+    def test_only_words_remain(self):
         content = "A  class's x1_y,\n\n  ---\nthe end."
-        self.assertEqual(data.words_alone(content), "A class s x y\nthe end\n")
+        self.assertEqual(data.only_words(content), "A class s x y\nthe end\n")
 
 
 class CheckTest(parameterized.TestCase):
@@ -47,44 +47,44 @@ class CheckTest(parameterized.TestCase):
         self.assertEqual(found.astype("uint8").tobytes(), content.encode())
 
     @parameterized.parameters("byte", "char", "word")
-    def test_other_text(self, tokenizer):
+    def test_ids_of_another_text_are_rejected(self, tokenizer):
         content = data.corpus(30_000)
         folder = self.prepare(content, tokenizer)
         data.check_beginning(folder, content)
         other = content.replace("class", "lass c")
-        with self.assertRaisesRegex(ValueError, "^ids must be those of the text, which those in "):
+        with self.assertRaisesRegex(ValueError, "^ids must be those of the text, got others in"):
             data.check_beginning(folder, other)
 
-    def test_other_data(self):
+    def test_data_of_another_preparation_is_rejected(self):
         content = data.corpus(5000)
         folder, same = self.prepare(content), self.prepare(content)
         data.check_same(folder, same)
         for other, message in (
-            (content + "\n", "^data must be that of one worker, which .* is not$"),
-            (content.swapcase(), "must be th"),
+            (content + "\n", "^metadata must equal that of .*, got another in"),
+            (content.swapcase(), "must equal th"),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 data.check_same(folder, self.prepare(other))
 
-    def test_other_ids(self):
+    def test_ids_unlike_the_peers_are_rejected(self):
         ids = np.arange(5)
         data.check_equal(ids, ids)
-        with self.assertRaisesRegex(ValueError, "must be the peer's, got 5 and 4 that are not all"):
+        with self.assertRaisesRegex(ValueError, "the peer's, got 5 and 4 ids that differ"):
             data.check_equal(ids, ids[:-1])
 
-    def test_rows_of_another_text(self):
+    def test_rows_of_another_text_are_rejected(self):
         content = data.corpus(5000)
         config = Config(
             model=helpers.tiny_config(), train=TrainConfig(batch_size=2, segment_len=16)
         )
         reader = data_reading.reader_of(config, self.prepare(content))
         data_reading.check_rows(reader, content)
-        with self.assertRaisesRegex(ValueError, "^row 0 must read the text from its beginning"):
+        with self.assertRaisesRegex(ValueError, "^row 0 must begin with the text, got other ids"):
             data_reading.check_rows(reader, content[1:])
 
 
 class RunProgramTest(absltest.TestCase):
-    """With a stand-in for train.py: 2 rows of 16 tokens a step."""
+    """Runs a stand-in for train.py, with 2 rows of 16 tokens per step."""
 
     def run_program(self, lines, code=0):
         folder = str(helpers.temp_dir(self))
@@ -103,7 +103,7 @@ class RunProgramTest(absltest.TestCase):
         with mock.patch.object(data_reading.subprocess, "run", run):
             return data_reading.run_program(config, folder)
 
-    def test_seconds_of_a_step_without_the_first(self):
+    def test_the_first_interval_is_not_timed(self):
         lines = (
             '{"step": 1, "steps": 1, "first_step_s": 9.0}',
             '{"step": 3, "steps": 2, "tokens_per_s": 64.0}',  # a second
@@ -111,8 +111,8 @@ class RunProgramTest(absltest.TestCase):
         )
         self.assertAlmostEqual(self.run_program(lines), 5 / 6)
 
-    def test_a_failure_is_told(self):
-        with self.assertRaisesRegex(ValueError, "^train.py must end well, got: .*error: no room$"):
+    def test_a_failure_is_reported(self):
+        with self.assertRaisesRegex(ValueError, "^train.py must succeed, got: .*error: no room$"):
             self.run_program((), code=1)
 
 
@@ -129,7 +129,7 @@ class ProgramTest(absltest.TestCase):
             self.assertLessEqual(row["rate"], row["fastest"])
         return {(row["work"], row["of"], row["workers"]): row for row in rows}
 
-    def test_rows(self):
+    def test_a_row_for_each_work(self):
         rows = self.rows()
         kinds = ("byte", "char", "word", "sentencepiece")
         expected = {("prepare", kind, workers) for kind in kinds for workers in (1, 2)}
@@ -144,12 +144,12 @@ class ProgramTest(absltest.TestCase):
         program = rows["train", "train.py", 1]
         self.assertAlmostEqual(program["times_faster"], program["rate"] / trained_["rate"])
 
-    def test_words_of_the_peer(self):
+    def test_the_peer_prepares_equal_words(self):
         python = str(parity_test.python())
         script = str(helpers.ROOT / "scripts" / "hf_words.py")
         folder = helpers.temp_dir(self)
         (folder / "text").write_text("one word\n")
-        with json_worker.Child([python, script], is_foreign=True) as other:
+        with json_worker.JsonWorker([python, script], is_foreign=True) as other:
             try:
                 other.ask(text_path=str(folder / "text"), ids_path=str(folder / "ids.npy"))
             except ValueError as error:

@@ -1,4 +1,4 @@
-"""Model FLOPs against numbers worked out by hand, and against the paper's setting."""
+"""Tests of benchmarks.flops: model FLOPs computed by hand, and the paper's speedup."""
 
 import dataclasses
 import re
@@ -11,21 +11,21 @@ from txl_tf.configs import presets
 
 
 class PageTest(absltest.TestCase):
-    def test_docs_have_these_numbers(self):
+    def test_docs_agree(self):
         page = (helpers.ROOT / "docs" / "performance.md").read_text()
         table = page.partition("## Estimates for accelerators")[2]
         rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", table, re.MULTILINE)
         self.assertLen(rows, 6)
-        for name, *told in rows:
+        for name, *printed in rows:
             config = presets.preset(name)
             batch_size, segment_len = config.train.batch_size, config.train.segment_len
             token = flops.training(config.model, batch_size, segment_len)
             step = token * batch_size * segment_len / 1e12
-            self.assertEqual(told, [f"{token / 1e9:.2f}", f"{step:.{int(step < 10)}f}"], name)
+            self.assertEqual(printed, [f"{token / 1e9:.2f}", f"{step:.{int(step < 10)}f}"], name)
 
 
 class InferenceTest(parameterized.TestCase):
-    def test_a_hand_count(self):
+    def test_equals_a_count_by_hand(self):
         """V 11, L 2, D 8, H K 8, F 16, M 4, T 5, S 9: products of [1, D] with [D, N] and so on."""
         projections = 4 * (2 * 8 * 8)  # 512
         scores = 2 * 9 * 8 + 2 * 9 * 8  # 288, by content and by position
@@ -42,14 +42,14 @@ class InferenceTest(parameterized.TestCase):
         (dict(cutoffs=(3, 7)), 2 * 8 * (3 + 2 - 11)),
         (dict(num_layers=2), 1456),
     )
-    def test_what_changes(self, changes, difference):
+    def test_depends_on_lengths_and_sizes(self, changes, difference):
         before = helpers.tiny_config(num_layers=1)
         after = dataclasses.replace(before, **changes)
         self.assertEqual(flops.inference(after, 5) - flops.inference(before, 5), difference)
 
     @parameterized.parameters((800, 723), (1800, 1660), (2800, 2617), (3800, 3586))
-    def test_the_gain_over_windows_computed_anew(self, attention_len, expected):
-        """Of layers alone, 12 of 512 with clamp 820; a window needs all its tokens for each."""
+    def test_speedup_over_recomputed_windows(self, attention_len, expected):
+        """Layers only: 12 of width 512, clamped at 820; a window is computed for each token."""
         base = presets.preset("enwik8_base").model
         ours = dataclasses.replace(base, mem_len=attention_len - 1, clamp_len=820)
         softmax = 2 * 512 * base.vocab_size
@@ -59,15 +59,15 @@ class InferenceTest(parameterized.TestCase):
 
 
 class TrainingTest(parameterized.TestCase):
-    def test_a_hand_count(self):
-        """Two rows of 5: for all 10 tokens, memory and distances without gradients of their own."""
+    def test_equals_a_count_by_hand(self):
+        """Two rows of 5: memory and distances are shared by all 10 tokens and get no gradient."""
         forward = flops.inference(helpers.tiny_config(), 5)
         memory = 2 * 2 * (2 * 2 * 4 * 8 * 8)  # value and weights' gradient of 2 projections, 2 rows
         distances = 2 * (2 * 9 * 8 * 8)
         found = flops.training(helpers.tiny_config(), batch_size=2, segment_len=5)
         self.assertAlmostEqual(found * 10, 3 * 10 * forward + 2 * (memory + distances))
 
-    def test_without_memory(self):
+    def test_without_memory_costs_three_forward_passes(self):
         config = helpers.tiny_config(mem_len=0, clamp_len=1)
         distances = 2 * 2 * (2 * 2 * 8 * 8)
         expected = 3 * flops.inference(config, 5) + distances / 5

@@ -1,4 +1,4 @@
-"""Tests of benchmarks.suites.growth: what is varied, what is checked, what is told."""
+"""Tests of benchmarks.suites.growth: its points, checks and rows."""
 
 import dataclasses
 from unittest import mock
@@ -46,15 +46,15 @@ class PointsTest(absltest.TestCase):
 
 class WorkTest(parameterized.TestCase):
     @parameterized.parameters("eval", "train")
-    def test_other_numbers_are_refused(self, work):
+    def test_wrong_losses_are_rejected(self, work):
         point = Point(work, "none", 2, 3, 4)
         made = growth._WORKS[work](CONFIG, point)
         made.check()
         wrong = mock.patch.object(type(made), "__call__", lambda self: np.float32(0.5))
-        with wrong, self.assertRaisesRegex(ValueError, "^nats of .* must be within 0.0001 of"):
+        with wrong, self.assertRaisesRegex(ValueError, "^loss .* must be within 0.0001 of"):
             made.check()
 
-    def test_dropout_leaves_a_number_to_check(self):
+    def test_with_dropout_the_loss_must_be_finite(self):
         config = dataclasses.replace(CONFIG, model=helpers.tiny_config(dropout=0.5))
         made = growth.Training(config, Point("train", "none", 2, 3, 4))
         made.check()
@@ -62,7 +62,7 @@ class WorkTest(parameterized.TestCase):
         with wrong, self.assertRaisesRegex(ValueError, "difference of nan"):
             made.check()
 
-    def test_precision(self):
+    def test_precision_must_be_known(self):
         self.assertEqual(growth.policy("bfloat16"), "mixed_bfloat16")
         message = "precision must be one of float32, bfloat16, got 'float16'"
         with self.assertRaisesRegex(ValueError, message):

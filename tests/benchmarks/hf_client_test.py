@@ -1,4 +1,4 @@
-"""Tests of benchmarks.workers.hf_client: requests and errors; with TXL_PARITY_ENV, equal numbers.
+"""Tests of benchmarks.workers.hf_client: requests, errors and, with TXL_PARITY_ENV, equal outputs.
 
 See parity_test.py for that environment.
 """
@@ -58,11 +58,11 @@ def make_inputs(tokens=TOKENS):
     return inputs
 
 
-class FakeTest(parameterized.TestCase):
-    """The other end is a few lines: no torch is needed."""
+class ProtocolTest(parameterized.TestCase):
+    """Runs the client against a stand-in of a few lines, without torch."""
 
     def interpreter(self, *answers, last_words=""):
-        """A program that gives these answers, whatever is asked, and then ends."""
+        """Returns a program that answers with these lines, whatever the requests, and ends."""
         path = self.folder / "python"
         text = FAKE.format(python=sys.executable, answers=answers, last_words=last_words)
         path.write_text(text)
@@ -73,14 +73,14 @@ class FakeTest(parameterized.TestCase):
         super().setUp()
         self.folder = helpers.temp_dir(self)
 
-    def test_answers_are_told(self):
+    def test_responses_are_returned(self):
         with hf_client.Peer(
             self.interpreter(VERSIONS, '{"seconds": 0.25}', '{"bytes": 7}')
         ) as other:
             self.assertEqual(other.versions, {"torch": "2.13.0"})
             seconds = other.call("theirs")
             self.assertEqual((seconds, type(seconds)), (0.25, timing.Seconds))
-            self.assertEqual(other.peak(), 7)
+            self.assertEqual(other.peak_bytes(), 7)
 
     def test_the_model_is_described(self):
         model = make_model(mem_len=3, attention_span=3, dropout=0.25)
@@ -116,38 +116,38 @@ class FakeTest(parameterized.TestCase):
         (dict(attention_span=5), "got: same_length sees mem_len keys there, here 5"),
         (dict(attention=("topk(k=2)",)), "representable in huggingface, got attention topk"),
     )
-    def test_another_model_is_refused(self, changes, message):
+    def test_a_model_that_differs_is_rejected(self, changes, message):
         with hf_client.Peer(self.interpreter(VERSIONS)) as other:
             config = helpers.tiny_config(**(dict(attend_to_initial_zeros=True) | changes))
             model = absltest.mock.Mock(config=config)
             with self.assertRaisesRegex(ValueError, message):
                 other.make("theirs", "eval", model, TRAIN, make_inputs())
 
-    def test_a_failed_request_is_no_end(self):
+    def test_a_failed_request_does_not_end_the_process(self):
         answers = (VERSIONS, '{"error": "KeyError: 17"}', '{"bytes": 7}')
         with hf_client.Peer(self.interpreter(*answers)) as other:
             with self.assertRaisesRegex(ValueError, "^peer .*/python: KeyError: 17$"):
                 other.call("theirs")
-            self.assertEqual(other.peak(), 7)
+            self.assertEqual(other.peak_bytes(), 7)
 
     @parameterized.parameters(
         ("Warning: much\nMemoryError: all of it\n", "MemoryError: all of it"),
-        ("", "the process has ended with exit code 3"),
+        ("", "the process ended with exit code 3"),
     )
-    def test_the_end_is_told(self, last_words, message):
+    def test_the_end_of_the_process_is_reported(self, last_words, message):
         with hf_client.Peer(self.interpreter(VERSIONS, last_words=last_words)) as other:
             for _ in range(2):
                 with self.assertRaisesRegex(ValueError, f"^peer .*/python: {message}$"):
                     other.call("theirs")
 
-    def test_no_interpreter(self):
+    def test_a_missing_interpreter_is_reported(self):
         missing = str(self.folder / "nowhere")
         with self.assertRaisesRegex(ValueError, "^peer must be a Python.*/nowhere: No such file"):
             hf_client.Peer(missing)
         with self.assertRaisesRegex(ValueError, "^peer .*/python must have torch==.*, got Expect"):
             hf_client.Peer(self.interpreter("Usage: ..."))
 
-    def test_no_libraries(self):
+    def test_missing_libraries_are_reported(self):
         path = self.folder / "python"
         path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
         path.chmod(0o700)
@@ -159,7 +159,7 @@ class FakeTest(parameterized.TestCase):
 
 
 @pytest.mark.slow
-class EqualNumbersTest(parameterized.TestCase):
+class EqualOutputsTest(parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -170,7 +170,7 @@ class EqualNumbersTest(parameterized.TestCase):
         dict(mem_len=7, clamp_len=6, attention_span=7),
         dict(cutoffs=(3, 7), div_val=2, untie_biases=True),
     )
-    def test_train(self, **changes):
+    def test_training_is_equal(self, **changes):
         inputs = make_inputs()
         self.other.make("train", "train", make_model(**changes, dropout=0.3), TRAIN, inputs)
         theirs = self.other.outputs("train")
@@ -182,7 +182,7 @@ class EqualNumbersTest(parameterized.TestCase):
             np.testing.assert_array_equal(again[name], theirs[name])
 
     def train(self, model, inputs):
-        """Nats and gradient norm of each step."""
+        """Returns loss and gradient norm of each step."""
         adam = optimizer.make_optimizer(TRAIN)
         adam.build(model.trainable_variables)
         config = Config(model=model.config, train=TRAIN)
@@ -192,33 +192,33 @@ class EqualNumbersTest(parameterized.TestCase):
             batch = Batch(ids, targets, np.zeros([ROWS, TOKENS], bool), np.array(False))
             metrics, memory = train_step(Batch(*map(tf.constant, batch)), memory)
             found.append((float(metrics.loss), float(metrics.gradient_norm)))
-        return dict(zip(("nats", "gradient_norm"), np.transpose(found), strict=True))
+        return dict(zip(("loss", "gradient_norm"), np.transpose(found), strict=True))
 
     @parameterized.parameters(
         dict(),
         dict(mem_len=7, clamp_len=6, attention_span=7),
         dict(cutoffs=(3, 7), div_val=2),
     )
-    def test_eval(self, **changes):
+    def test_evaluation_is_equal(self, **changes):
         model, inputs = make_model(**changes), make_inputs()
         self.other.make("eval", "eval", model, TRAIN, inputs)
-        theirs = self.other.outputs("eval", STEPS)["nats"]
+        theirs = self.other.outputs("eval", STEPS)["loss"]
         atol = rounding.of_scores(model.config)
-        np.testing.assert_allclose(self.nats(model, inputs), theirs, rtol=0, atol=atol)
+        np.testing.assert_allclose(self.loss(model, inputs), theirs, rtol=0, atol=atol)
         self.assertGreater(self.other.call("eval"), 0)
         wider = model.with_lengths(attention_span=(model.config.attention_span or 4) + 1)
-        self.assertGreater(np.abs(self.nats(wider, inputs) - theirs).max(), 1e-3)
+        self.assertGreater(np.abs(self.loss(wider, inputs) - theirs).max(), 1e-3)
 
-    def nats(self, model, inputs):
+    def loss(self, model, inputs):
         state = states.make("kv", model, TOKENS)
         memory, found = state.initial(ROWS), []
         for ids, targets in zip(inputs["ids"], inputs["targets"], strict=True):
-            nats, memory = state.nll(tf.constant(ids), tf.constant(targets), memory)
-            found.append(nats)
+            nll, memory = state.nll(tf.constant(ids), tf.constant(targets), memory)
+            found.append(nll)
         return np.stack(found)
 
     @parameterized.parameters(dict(), dict(mem_len=7, attention_span=7), dict(cutoffs=(3, 7)))
-    def test_decode(self, **changes):
+    def test_decoding_is_equal(self, **changes):
         model, ids = make_model(**changes), make_inputs(tokens=1)["ids"]
         self.other.make("decode", "decode", model, TRAIN, dict(ids=ids))
         theirs = self.other.outputs("decode")["log_probs"]
@@ -233,7 +233,7 @@ class EqualNumbersTest(parameterized.TestCase):
             self.assertGreater(self.other.call("decode"), 0)
 
     @parameterized.parameters("train", "eval", "decode")
-    def test_bfloat16_is_close_and_another_thing(self, work):
+    def test_bfloat16_is_close_but_not_equal(self, work):
         model, found = make_model(), []
         for precision in ("float32", "bfloat16"):
             train = TrainConfig(precision=precision)
@@ -243,13 +243,13 @@ class EqualNumbersTest(parameterized.TestCase):
             np.testing.assert_allclose(found[1][name], exact, rtol=0.05, atol=0.05)
             self.assertGreater(np.abs(found[1][name] - exact).max(), 1e-5)
 
-    def test_a_failed_request_is_no_end(self):
+    def test_a_failed_request_does_not_end_the_process(self):
         with self.assertRaisesRegex(ValueError, ": KeyError: 'sing'$"):
             self.other.make("song", "sing", make_model(), TRAIN, make_inputs())
         with self.assertRaisesRegex(ValueError, ": KeyError: 'song'$"):
             self.other.call("song")
-        self.assertGreater(self.other.peak(), 2**26)
-        self.assertLess(self.other.peak(), 2**30)
+        self.assertGreater(self.other.peak_bytes(), 2**26)
+        self.assertLess(self.other.peak_bytes(), 2**30)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Same numbers as Hugging Face's own code, run side by side on random models.
+"""Parity with Hugging Face's own code, run side by side on random models.
 
 TXL_PARITY_ENV names a virtual environment for it: `pip install torch==2.13.0 transformers==4.36.2`.
 """
@@ -39,7 +39,7 @@ CASES = [
 
 
 def python():
-    """The interpreter of the environment; skips where torch is absent."""
+    """Returns the interpreter of the environment; skips the test without torch."""
     folder = os.environ.get(ENVIRONMENT)
     if not folder:
         raise unittest.SkipTest(f"{ENVIRONMENT} names no environment with torch and transformers")
@@ -81,7 +81,7 @@ class ParityTest(parameterized.TestCase):
         )
         found = trained.last_json(stdout)["differences"]
         self.assertLessEqual({"logprob", "mems"}, found.keys())
-        # Weights are of a deviation of 0.02, log-probabilities of the size of those of chance.
+        # Weights have a deviation of 0.02, so log-probabilities are about uniform.
         config = model_dirs.read_config(str(model_dir)).model
         terms = rounding.stack_terms(config), config.d_model, config.vocab_size
         atol = rounding.tolerance(*terms, scale=2 * math.log(config.vocab_size))

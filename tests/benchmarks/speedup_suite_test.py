@@ -1,4 +1,4 @@
-"""Tests of benchmarks.suites.speedup: its arithmetic, what it reads, what it refuses."""
+"""Tests of benchmarks.suites.speedup: its arithmetic, inputs and checks."""
 
 from unittest import mock
 
@@ -20,11 +20,11 @@ from txl_tf.models.transformer_xl import TransformerXL
 
 class FlopsTest(parameterized.TestCase):
     @parameterized.parameters((800, 723), (1800, 1660), (2800, 2617), (3800, 3586))
-    def test_published_size(self, attention_len, expected):
+    def test_bound_at_the_published_size(self, attention_len, expected):
         counted = speedup.flops(presets.preset("enwik8_base").model, attention_len)
         np.testing.assert_allclose(counted["vanilla"] / counted["ours"], expected, rtol=0.005)
 
-    def test_closed_form(self):
+    def test_equals_the_closed_form(self):
         config = helpers.tiny_config(num_layers=3, head_dim=5)  # D 8, H K 10, F 16
         layer = 2 * (4 * 8 * 10 + 2 * 8 * 16)
         for attention_len, distances in ((7, 7), (821, 821), (900, 821)):
@@ -39,7 +39,7 @@ class ContendersTest(parameterized.TestCase):
         self.config = Config(model=helpers.tiny_config(init_std=0.5))
 
     @parameterized.product(jit=(False, True), skips=(False, True))
-    def test_a_window_is_read_after_the_other(self, jit, skips):
+    def test_each_call_reads_the_next_window(self, jit, skips):
         config = speedup.vanilla_config(self.config.model)
         model, text = helpers.loud(TransformerXL(config)), helpers.draw_ids(9)
         sliding = speedup.SlidingWindow(model, text, 6, jit, skips)
@@ -49,23 +49,23 @@ class ContendersTest(parameterized.TestCase):
             np.testing.assert_allclose(sliding(), scores[0, -1], rtol=0, atol=atol)
 
     @parameterized.parameters(False, True)
-    def test_segments_are_one_pass(self, jit):
+    def test_segments_equal_one_pass(self, jit):
         config = helpers.tiny_config(mem_len=6, attention_span=6)
         model, text = helpers.loud(TransformerXL(config)), helpers.draw_ids(15)
         reading = speedup.Segments(model, text, 4, jit)
         self.assertEqual(reading.num_segments, 3)
         found = np.concatenate([reading() for _ in range(3)])
         dense = model.with_lengths(mem_len=0)
-        nats, _ = dense.nll(text[np.newaxis, :12], text[np.newaxis, 1:13])
-        np.testing.assert_allclose(found, nats[0], rtol=0, atol=rounding.of_scores(config))
+        nll, _ = dense.nll(text[np.newaxis, :12], text[np.newaxis, 1:13])
+        np.testing.assert_allclose(found, nll[0], rtol=0, atol=rounding.of_scores(config))
         self.assertGreater(np.abs(found - reading()[0]).max(), 1e-2)
 
     @parameterized.parameters(
-        (dict(mem_len=3), "nats of ours in float32 jit=false must be within"),
-        (dict(attention_span=5), "nats of ours in float32 jit=false must be within"),
-        (dict(init_std=0.1), "scores of vanilla in float32 jit=false must be within"),
+        (dict(mem_len=3), "loss of ours float32 jit=false must be within"),
+        (dict(attention_span=5), "loss of ours float32 jit=false must be within"),
+        (dict(init_std=0.1), "scores of vanilla float32 jit=false must be within"),
     )
-    def test_other_numbers_are_not_timed(self, changes, message):
+    def test_wrong_outputs_are_rejected(self, changes, message):
         copy = comparison.copy
         is_of_ours = "init_std" not in changes
 
@@ -90,7 +90,7 @@ class ContendersTest(parameterized.TestCase):
 @pytest.mark.slow
 class ProgramTest(absltest.TestCase):
     @pytest.mark.half_precision
-    def test_rows(self):
+    def test_a_row_for_each_length_and_precision(self):
         flags = ("--suite=speedup", "--repeats=1", "--attention_len=800", "--attention_len=6")
         stdout, _ = trained.run("benchmark", *flags, "--set=model.init_std=0.3", *SMALL)
         rows = trained.last_json(stdout)["rows"]

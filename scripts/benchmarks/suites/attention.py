@@ -1,26 +1,26 @@
 """The attention suite: time and memory of each kind of attention against dense, by length.
 
-What is timed is a core alone, one row, two heads of 64: its scores, weights and sums, and their
-gradients, as in training. The projections around it are the same for all.
+Times the attention core alone, forward and backward as in training, for one row and two heads of
+64; the projections around it are the same for all kinds.
 
-    dense                 every token sees all before it
-    local                 itself and 128 before it
-    local, dilated        64 before it; half of the heads every second one
-    dense, both ways      every token sees all
-    longformer            itself, 128 on either side, and 4 global tokens; with their projections
-    bigbird               its block of 64 and the two beside it, the first, the last, 3 at random
+    dense                 all earlier tokens
+    local                 128 earlier tokens
+    local, dilated        64 earlier tokens; in half of the heads every second one
+    dense, both ways      all tokens
+    longformer            128 tokens on either side and 4 global tokens, with their projections
+    bigbird               the own block of 64, its neighbours, the first, the last, 3 random ones
 
-The first three are causal, the others look ahead and are held against dense that does. All have
-Transformer-XL's positions. At the shortest length the values of windows are held to those of dense
-attention under the same mask; tests hold the rest.
+The first three are causal; the others are bidirectional and compared with bidirectional dense
+attention. All have Transformer-XL's positions. At the shortest length, the outputs of windows are
+checked against dense attention under the same mask; tests check the rest.
 
-    ms, fastest, slowest    of values and gradients
+    ms, fastest, slowest    forward and backward
     us_per_token            microseconds
-    own_mb                  peak memory of a process of its own, without what TensorFlow and the
-                            inputs take; "-" where dense attention would not fit: not run
+    own_mb                  peak memory of a process of its own, without TensorFlow and the inputs;
+                            "-" where dense attention would not fit and is not run
     times_faster            than dense at this length
-    of_dense                own memory, as part of dense's
-    growth                  p, where time grows as length^p from 2,048 tokens on (least squares)
+    of_dense                own memory as a fraction of dense's
+    growth                  p in time ~ length^p from 2,048 tokens on (least squares)
 """
 
 import dataclasses
@@ -45,20 +45,20 @@ _HEADS, _WIDTH, _WINDOW, _GLOBAL = 2, 64, 128, 4
 
 
 class Kind(NamedTuple):
-    """What a row measures.
+    """A kind of attention.
 
     Attributes:
-      spec: of the core.
-      rival: the kind of dense attention that it is held against.
+      spec: spec of the core.
+      baseline: the kind of dense attention to compare with.
       lookahead: see `attention_mask.AttentionMask`.
     """
 
     spec: str
-    rival: str = "dense"
+    baseline: str = "dense"
     lookahead: int | None = 0
 
 
-_BOTH_WAYS: dict[str, Any] = dict(rival="dense, both ways", lookahead=None)
+_BOTH_WAYS: dict[str, Any] = dict(baseline="dense, both ways", lookahead=None)
 _KINDS = {
     "dense": Kind("dense"),
     "local": Kind(f"local(window={_WINDOW})"),
@@ -67,7 +67,7 @@ _KINDS = {
     "longformer": Kind(f"longformer(window={_WINDOW}, max_global_tokens={_GLOBAL})", **_BOTH_WAYS),
     "bigbird": Kind("bigbird(block=64, random=3)", **_BOTH_WAYS),
 }
-_GROWS_FROM = 2048
+_MIN_GROWTH_LENGTH = 2048  # shorter texts are dominated by fixed costs
 
 _LENGTHS = flags.DEFINE_multi_integer(
     "text_len",
@@ -78,18 +78,18 @@ _LENGTHS = flags.DEFINE_multi_integer(
 
 
 class Point(NamedTuple):
-    """A kind, by its name here, at a length."""
+    """One measurement: a kind of attention, by name, at a length."""
 
     kind: str
     length: int
 
 
 class Core:
-    """Values and gradients of a kind on random inputs; the result of a call is its values."""
+    """Forward and backward pass of a kind on random inputs; a call returns the outputs."""
 
     def __init__(self, point: Point) -> None:
         kind, length = _KINDS[point.kind], point.length
-        self.rules = AttentionMask(
+        self.mask = AttentionMask(
             remembered=tf.constant([0]),
             lookahead=kind.lookahead,
             global_tokens=tf.range(length)[tf.newaxis] % (length // _GLOBAL) == 0,
@@ -106,51 +106,50 @@ class Core:
         reach = min(length - 1, self.core.spec.reach or length)
         rows = 1 + reach * (1 if kind.lookahead == 0 else 2)
         self.encodings = tf.constant(draw(size=[_HEADS, rows, _WIDTH]), tf.float32)
-        self._step = tf.function(self._values_and_gradients, autograph=False)
+        self._step = tf.function(self._forward_and_backward, autograph=False)
 
     def __call__(self) -> np.ndarray:
-        values, gradients = self._step()
+        outputs, gradients = self._step()
         gradients[-1].numpy()
-        return values.numpy()
+        return outputs.numpy()
 
-    def values(self, spec: str | None = None, **changes: Any) -> np.ndarray:
-        """Returns values of this core or another, under the same or a changed mask."""
+    def outputs(self, spec: str | None = None, **changes: Any) -> np.ndarray:
+        """Returns the outputs of this core or another, under the same or a changed mask."""
         core = self.core if spec is None else _core(spec)
-        rules = dataclasses.replace(self.rules, **changes)
-        return self._attend(core, rules).numpy()
+        return self._attend(core, dataclasses.replace(self.mask, **changes)).numpy()
 
-    def _attend(self, core, rules, **kwargs):
+    def _attend(self, core, mask, **kwargs):
         x = {"x": self.inputs[4]} if core.TAKES_INPUT else {}
-        return core(*self.inputs[:4], self.encodings, visibility=rules, **x, **kwargs)
+        return core(*self.inputs[:4], self.encodings, visibility=mask, **x, **kwargs)
 
-    def _values_and_gradients(self):
-        # A key, though nothing is dropped: in training, dense attention keeps all of its scores.
+    def _forward_and_backward(self):
+        # With a key, though nothing is dropped, dense attention keeps all scores as in training.
         key = DropoutKey(tf.constant([0, 0]), tf.constant([0]))
         with tf.GradientTape() as tape:
             tape.watch(self.inputs)
-            values = self._attend(self.core, self.rules, dropout_key=key)
-        return values, tape.gradient(values, self.inputs)
+            outputs = self._attend(self.core, self.mask, dropout_key=key)
+        return outputs, tape.gradient(outputs, self.inputs)
 
 
 def run(config: Config, options: Options) -> list[dict[str, Any]]:
     """Returns a row for each kind and length.
 
     Raises:
-      ValueError: a kind computes something else than dense attention under its mask.
+      ValueError: the outputs of a kind differ from those of dense attention under its mask.
     """
     del config
     return measure(options, sorted(set(_LENGTHS.value)))
 
 
 def measure(options: Options, lengths: list[int]) -> list[dict[str, Any]]:
-    """As `run`, at these lengths."""
+    """Runs the suite at given lengths; see `run`."""
     _check(lengths[0])
     rows = []
     for length in lengths:
         points = [Point(kind, length) for kind in _KINDS if _fits(kind, length)]
         logging.info("length=%d: %s", length, ", ".join(point.kind for point in points))
-        at_rest = peak(_inputs_alone, length)
-        own = {point: peak(alone, point) - at_rest for point in points}
+        at_rest = peak(_draw_inputs, length)
+        own = {point: peak(run_point, point) - at_rest for point in points}
         found = timing.race({point: Core(point) for point in points}, options.repeats)
         rows += [_row(Point(kind, length), found, own) for kind in _KINDS]
     for row in rows:
@@ -158,32 +157,32 @@ def measure(options: Options, lengths: list[int]) -> list[dict[str, Any]]:
     return rows
 
 
-def alone(point: Point) -> None:
-    """Runs the work of a point, in the process whose peak is measured."""
+def run_point(point: Point) -> None:
+    """Runs the work of a point, in the process whose peak memory is measured."""
     core = Core(point)
     for _ in range(2):
         core()
 
 
-def _inputs_alone(length: int) -> None:
-    """The same without the work: starts TensorFlow and draws the inputs."""
+def _draw_inputs(length: int) -> None:
+    """Starts TensorFlow and draws the inputs: the memory that is not the core's own."""
     Core(Point("local", length))
 
 
 def _check(length: int) -> None:
     for name in ("local", "longformer"):
         core, is_causal = Core(Point(name, length)), _KINDS[name].lookahead == 0
-        # A window of all is attended to densely, by encodings that end early.
+        # A window of the whole length is dense attention, with the encodings of the small window.
         dense = "dense" if is_causal else f"local(window={length})"
         seen = dict(attention_span=_WINDOW + 1, lookahead=0 if is_causal else _WINDOW)
-        expected = core.values(dense, global_tokens=None, **seen)
-        found = core.values(global_tokens=None)
-        comparison.check(f"values of {name}", expected, found, "float32")
+        expected = core.outputs(dense, global_tokens=None, **seen)
+        found = core.outputs(global_tokens=None)
+        comparison.check(f"outputs of {name}", expected, found, "float32")
 
 
 def _fits(kind: str, length: int) -> bool:
-    """Whether it leaves memory to others: dense takes six arrays of all scores, or ten."""
-    if kind != _KINDS[kind].rival:
+    """Returns whether a kind fits into memory: dense takes six arrays of all scores, or ten."""
+    if kind != _KINDS[kind].baseline:
         return True
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     arrays = 6 if _KINDS[kind].lookahead == 0 else 10
@@ -195,12 +194,12 @@ def _row(point: Point, times: dict[Point, timing.Timing], own: dict[Point, int])
     names = ("ms", "fastest", "slowest", "us_per_token", "own_mb", "times_faster", "of_dense")
     if point not in times:
         return row | dict.fromkeys(names)
-    median, least, most = times[point]
-    dense = Point(_KINDS[point.kind].rival, point.length)
+    median, fastest, slowest = times[point]
+    dense = Point(_KINDS[point.kind].baseline, point.length)
     values = (
         1e3 * median,
-        1e3 * least,
-        1e3 * most,
+        1e3 * fastest,
+        1e3 * slowest,
         1e6 * median / point.length,
         own[point] / 1e6,
         times[dense].median / median if dense in times else None,
@@ -211,7 +210,7 @@ def _row(point: Point, times: dict[Point, timing.Timing], own: dict[Point, int])
 
 def _growth(rows: list[dict[str, Any]]) -> float | None:
     """Returns the slope of log time over log length; None with fewer than two lengths."""
-    measured = [r for r in rows if r["ms"] is not None and r["length"] >= _GROWS_FROM]
+    measured = [r for r in rows if r["ms"] is not None and r["length"] >= _MIN_GROWTH_LENGTH]
     if len(measured) < 2:
         return None
     x, y = ([math.log(r[name]) for r in measured] for name in ("length", "ms"))

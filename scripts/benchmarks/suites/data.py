@@ -1,19 +1,19 @@
-"""The data suite: how fast text is prepared and read, and what train.py reaches of its bare step.
+"""The data suite: speed of preparing and reading text, and train.py compared with its bare step.
 
-    prepare   text to shards by each tokenizer, one worker and two: MB/s. SentencePiece's pieces are
-              learnt before; the others count their symbols each time
-    read      the batches of prepared bytes: tokens/s, times_faster than training
+    prepare   text to shards with each tokenizer, by one worker and two: MB/s. SentencePiece's
+              pieces are learned before; the others count their symbols each time
+    read      batches of prepared bytes: tokens/s, times_faster than training
     train     a bare step on one batch, and train.py as users run it, by its own log: tokens/s;
-              times_faster is the part of the bare step's speed that the program reaches
-    words     with a peer that has sacremoses too: Hugging Face's TransfoXLTokenizer counts and
-              encodes words, against our preparation, which also writes and sums up files: MB/s
+              times_faster is the fraction of the bare step's speed that the program reaches
+    words     with a peer that has sacremoses: Hugging Face's TransfoXLTokenizer counts and encodes
+              words, compared with our preparation, which also writes and checksums files: MB/s
 
-The text is CPython's documentation, repeated. For words it is cut down to letters and fewer bytes:
-then its Moses rules leave words as they are, and both give the same ids. (Of the line ends that the
-peer's own pipeline asks for its tokenizer drops all, so that ours marks none.)
+The text is CPython's documentation, repeated. For `words` it is shorter and reduced to letters:
+then Moses' rules change no word, and both give the same ids. (The peer's tokenizer drops the line
+ends that its pipeline asks for, so ours marks none.)
 
-A worker is a process: one takes a second or so to start, which counts. peak_mb is that of a process
-that does nothing else, and of its workers; for `read`, with TensorFlow.
+Starting a worker process takes about a second, which counts. peak_mb is the peak of a process that
+does nothing else, with its workers; for `read`, including TensorFlow.
 """
 
 import contextlib
@@ -41,8 +41,8 @@ from txl_tf.data.batches import Batches
 _WORKERS = pathlib.Path(__file__).parent.parent / "workers"
 _NUM_WORKERS = (1, 2)
 _NUM_PIECES = 1000  # of SentencePiece
-_WORDS_SHARE = 60  # the text of words is this part of the whole: the peer takes its time
-_BEGINNING = 1 << 14  # characters whose ids are compared
+_WORDS_DIVISOR = 60  # shortens the text of `words`, as the peer is slow
+_CHECKED = 1 << 14  # characters whose ids are compared
 
 _MEGABYTES = flags.DEFINE_float(
     "megabytes",
@@ -53,28 +53,28 @@ _MEGABYTES = flags.DEFINE_float(
 
 
 def run(config: Config, options: Options) -> list[dict[str, Any]]:
-    """A row for each work; the step is that of `config`, which reads bytes.
+    """Returns a row for each kind of work; training is that of `config`, on bytes.
 
     Raises:
-      ValueError: ids are not those of the text, or the peer's differ.
+      ValueError: prepared ids differ from those of the text, or from the peer's.
     """
     return measure(config, options, int(_MEGABYTES.value * 1e6))
 
 
 def measure(config: Config, options: Options, num_bytes: int) -> list[dict[str, Any]]:
-    """As `run`, with a text of that size."""
+    """Runs the suite with a text of a given size; see `run`."""
     content, repeats = corpus(num_bytes), options.repeats
     with tempfile.TemporaryDirectory() as folder:
         found = _preparations(content, folder, repeats)
         found += data_reading.rows(config, content, os.path.join(folder, "byte-1"), repeats)
         if options.peers is not None:
-            words = words_alone(corpus(num_bytes // _WORDS_SHARE))
+            words = only_words(corpus(num_bytes // _WORDS_DIVISOR))
             found += _words(words, options.peers, folder, repeats)
     return found
 
 
 def corpus(num_bytes: int) -> str:
-    """CPython's documentation again and again, in whole lines, at least one; all of it ASCII."""
+    """Returns CPython's documentation, repeated to this size in whole lines of ASCII."""
     parts = []
     for source in itertools.chain.from_iterable(builtin_corpus.sources().values()):
         with source.open() as file:
@@ -89,31 +89,31 @@ def corpus(num_bytes: int) -> str:
     return ""
 
 
-def words_alone(content: str) -> str:
-    """Letters alone, between single spaces; lines without any are left out."""
+def only_words(content: str) -> str:
+    """Returns the ASCII words of each line, separated by single spaces, without empty lines."""
     lines = (" ".join(re.findall("[A-Za-z]+", line)) for line in content.splitlines())
     return "".join(f"{line}\n" for line in lines if line)
 
 
 def _preparations(content: str, folder: str, repeats: int) -> list[dict[str, Any]]:
-    """Leaves the data of tokenizer and number of workers in `folder`/byte-1 and so on."""
+    """Times each preparation; keeps its data in `folder`/TOKENIZER-NUM_WORKERS, as "byte-1"."""
     path = _write(folder, "text.txt", content)
     pieces = os.path.join(folder, "pieces")
-    learnt = recipe.Recipe(tokenizer="sentencepiece", vocab_size=_NUM_PIECES)
-    prepare.prepare(builtin_corpus.sources(), pieces, learnt)
+    learned = recipe.Recipe(tokenizer="sentencepiece", vocab_size=_NUM_PIECES)
+    prepare.prepare(builtin_corpus.sources(), pieces, learned)
     recipes = {name: {"tokenizer": name} for name in ("byte", "char", "word")}
     recipes["sentencepiece"] = {"vocab": pieces}
     contenders: dict[tuple[str, int], _Preparation] = {}
     with contextlib.ExitStack() as stack:
         for name, options in recipes.items():
             for num_workers in _NUM_WORKERS:
-                made = os.path.join(folder, f"{name}-{num_workers}")
-                alone = stack.enter_context(_ours("prepare"))
-                mine = _Preparation(alone, path, made, options, num_workers)
-                mine()
-                check_beginning(made, content)
-                check_same(made, os.path.join(folder, f"{name}-{_NUM_WORKERS[0]}"))
-                contenders[name, num_workers] = mine
+                output_dir = os.path.join(folder, f"{name}-{num_workers}")
+                worker = stack.enter_context(_prepare_worker())
+                preparation = _Preparation(worker, path, output_dir, options, num_workers)
+                preparation()
+                check_beginning(output_dir, content)
+                check_same(output_dir, os.path.join(folder, f"{name}-{_NUM_WORKERS[0]}"))
+                contenders[name, num_workers] = preparation
         times = timing.race(contenders, repeats)
     rows = []
     for (name, num_workers), seconds in times.items():
@@ -125,75 +125,79 @@ def _preparations(content: str, folder: str, repeats: int) -> list[dict[str, Any
 
 
 class _Preparation:
-    """A way to prepare, in a process of its own; a call tells its seconds.
+    """A preparation in a worker process; a call returns its seconds.
 
     Attributes:
-      peak: bytes, of the calls so far.
+      peak: peak bytes of the calls so far.
     """
 
     def __init__(
         self,
-        alone: json_worker.Child,
+        worker: json_worker.JsonWorker,
         path: str,
-        made: str,
+        output_dir: str,
         options: dict[str, Any],
         num_workers: int,
     ) -> None:
         self._ask = functools.partial(
-            alone.ask, text_path=path, output_dir=made, options=options, num_workers=num_workers
+            worker.ask,
+            text_path=path,
+            output_dir=output_dir,
+            options=options,
+            num_workers=num_workers,
         )
         self.peak = 0
 
     def __call__(self) -> timing.Seconds:
-        answer = self._ask()
-        self.peak = answer["peak"]
-        return timing.Seconds(answer["seconds"])
+        response = self._ask()
+        self.peak = response["peak"]
+        return timing.Seconds(response["seconds"])
 
 
 def check_beginning(data_dir: str, content: str) -> None:
-    """Raises if the data do not begin with the ids of the text."""
-    lines = content[:_BEGINNING].rpartition("\n")
+    """Raises if the data does not begin with the ids of the text."""
+    lines = content[:_CHECKED].rpartition("\n")
     beginning = "".join(lines[:2])
     expected = tokenizers.load(data_dir).encode(beginning, complete=False)
     found = ids_of(data_dir, len(expected))
     if not np.array_equal(found, expected):
-        raise ValueError(f"ids must be those of the text, which those in {data_dir} are not")
+        raise ValueError(f"ids must be those of the text, got others in {data_dir}")
 
 
 def check_same(data_dir: str, other: str) -> None:
-    """Refuses data that says something else of itself, as the number of its tokens."""
+    """Raises if the metadata or the ids of two folders differ."""
     if metadata.Metadata.load(data_dir) != metadata.Metadata.load(other):
-        raise ValueError(f"data must be that of one worker, which {data_dir} is not")
+        raise ValueError(f"metadata must equal that of {other}, got another in {data_dir}")
     if not np.array_equal(ids_of(data_dir), ids_of(other)):
-        raise ValueError(f"ids must be those of one worker, which those in {data_dir} are not")
+        raise ValueError(f"ids must equal those of {other}, got others in {data_dir}")
 
 
-def ids_of(data_dir: str, most: int | None = None) -> np.ndarray:
-    """Returns the ids of split train, or the first of them, [N] int32."""
+def ids_of(data_dir: str, limit: int | None = None) -> np.ndarray:
+    """Returns the ids of split train, at most `limit`, [N] int32."""
     batches = Batches(data_dir, "train", batch_size=1, segment_len=1024, mode="eval")
-    steps = itertools.islice(batches.arrays(epochs=1), most and most // 1024 + 1)
+    steps = itertools.islice(batches.arrays(epochs=1), limit and limit // 1024 + 1)
     first = next(batches.arrays()).ids[0, :1]
     ids = np.concatenate([first, *(batch.targets[0] for batch in steps)])
-    return ids[ids >= 0][:most]
+    return ids[ids >= 0][:limit]
 
 
 def _words(content: str, peer: str, folder: str, repeats: int) -> list[dict[str, Any]]:
     path, ids_path = _write(folder, "words.txt", content), os.path.join(folder, "ids.npy")
-    made = os.path.join(folder, "words")
+    output_dir = os.path.join(folder, "words")
     options = {"tokenizer": "word", "options": {"end_of_line": "none"}}
     program_path = str(_WORKERS / "hf_words.py")
     with (
-        _ours("prepare") as alone,
-        json_worker.Child([peer, program_path], is_foreign=True) as theirs,
+        _prepare_worker() as worker,
+        json_worker.JsonWorker([peer, program_path], is_foreign=True) as hf_worker,
     ):
-        ask = functools.partial(theirs.ask, text_path=path, ids_path=ids_path)
+        ask = functools.partial(hf_worker.ask, text_path=path, ids_path=ids_path)
         contenders: dict[str, Callable[[], timing.Seconds]] = {
             "TransfoXLTokenizer": lambda: timing.Seconds(ask()["seconds"]),
-            "ours": _Preparation(alone, path, made, options, 1),
+            "ours": _Preparation(worker, path, output_dir, options, 1),
         }
         for call in contenders.values():
             call()
-        check_equal(ids_of(made), np.load(ids_path))
+        check_equal(ids_of(output_dir), np.load(ids_path))
         times = timing.race(contenders, repeats)
     rows = []
     for who, seconds in times.items():
@@ -207,12 +211,12 @@ def check_equal(ours: np.ndarray, theirs: np.ndarray) -> None:
     """Raises if the ids differ."""
     if not np.array_equal(ours, theirs):
         raise ValueError(
-            f"ids must be the peer's, got {len(ours)} and {len(theirs)} that are not all equal"
+            f"ids must equal the peer's, got {len(ours)} and {len(theirs)} ids that differ"
         )
 
 
-def _ours(name: str) -> json_worker.Child:
-    return json_worker.Child([sys.executable, "-m", f"benchmarks.workers.{name}"])
+def _prepare_worker() -> json_worker.JsonWorker:
+    return json_worker.JsonWorker([sys.executable, "-m", "benchmarks.workers.prepare"])
 
 
 def _write(folder: str, name: str, content: str) -> str:

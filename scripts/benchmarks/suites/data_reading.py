@@ -1,4 +1,4 @@
-"""The rows of the data suite about reading, and train.py beside its step; see data.py."""
+"""Rows of the data suite for reading, and for train.py compared with its bare step; see data.py."""
 
 import dataclasses
 import functools
@@ -28,14 +28,14 @@ from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training import metric_writers, optimizer, step
 from txl_tf.training.distribution import make_distribution
 
-_READS = 64  # batches of a call
-_STEPS = 60  # of a run of train.py, and of a call of its bare step
-_LOGGED = 20  # steps a line of metrics.jsonl
+_READS = 64  # batches per call
+_STEPS = 60  # per run of train.py, and per call of its bare step
+_LOG_EVERY = 20
 _PROGRAM = str(pathlib.Path(__file__).parents[2] / "train.py")
 
 
 def rows(config: Config, content: str, data_dir: str, repeats: int) -> list[dict[str, Any]]:
-    """Returns the rows of reading and training; `data_dir` has the bytes of `content`."""
+    """Returns the rows of reading and training; `data_dir` holds `content` as bytes."""
     reader = reader_of(config, data_dir)
     check_rows(reader, content)
     model = dataclasses.replace(config.model, vocab_size=reader.metadata.vocab_size)
@@ -60,31 +60,31 @@ def rows(config: Config, content: str, data_dir: str, repeats: int) -> list[dict
 
 
 def reader_of(config: Config, data_dir: str) -> Batches:
-    """Returns the reader of split train with the sizes of training."""
+    """Returns the reader of split train, with the batch shape of training."""
     train = config.train
     return Batches(data_dir, "train", batch_size=train.batch_size, segment_len=train.segment_len)
 
 
 def check_rows(reader: Batches, content: str) -> None:
-    """Raises if the first row of a reader is not the text from its beginning."""
+    """Raises if the first row of a reader does not begin with the text."""
     steps = min(_READS, reader.steps_per_epoch)
     ids = np.concatenate([batch.ids[0] for batch in itertools.islice(reader.arrays(), steps)])
     if ids.astype(np.uint8).tobytes() != content[: len(ids)].encode():
-        raise ValueError("row 0 must read the text from its beginning, which it does not")
+        raise ValueError("row 0 must begin with the text, got other ids")
 
 
 def run_program(config: Config, data_dir: str) -> timing.Seconds:
-    """Runs train.py from new weights; returns seconds a step by its own log, without the first.
+    """Runs train.py from new weights; returns its logged seconds per step, without the first.
 
     Raises:
-      ValueError: it fails; has the last line of its log.
+      ValueError: it fails; quotes the last line of its log.
     """
     with tempfile.TemporaryDirectory() as model_dir:
         model_dirs.describe(model_dir, config, tokenizers.load(data_dir))
         command = [sys.executable, _PROGRAM, f"--data_dir={data_dir}", f"--model_dir={model_dir}"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise ValueError(f"train.py must end well, got: {done.stderr.splitlines()[-1]}")
+            raise ValueError(f"train.py must succeed, got: {done.stderr.splitlines()[-1]}")
         with open(os.path.join(model_dir, metric_writers.FILE_NAME)) as file:
             lines = [line for line in map(json.loads, file) if "tokens_per_s" in line]
     tokens = config.train.batch_size * config.train.segment_len
@@ -101,7 +101,7 @@ def read_all(config: Config, data_dir: str) -> None:
 def row(
     work: str, of: str, num_workers: int, unit: str, amount: float, found: timing.Timing
 ) -> dict[str, Any]:
-    """One of the data suite: `amount` is what a call does, in units."""
+    """Returns a row of the data suite; `amount` is the work of a call, in units."""
     return {
         "work": work,
         "of": of,
@@ -116,12 +116,12 @@ def row(
 
 
 def _short(config: Config) -> Any:
-    """The train section of a run of _STEPS steps that does nothing but train."""
+    """Returns the train config of a run of _STEPS steps that only trains."""
     return dataclasses.replace(
         config.train,
         train_steps=_STEPS,
         warmup_steps=0,
-        log_every=_LOGGED,
+        log_every=_LOG_EVERY,
         checkpoint_every=_STEPS,
         eval_every=None,
         stop_after_evals=None,
@@ -135,7 +135,7 @@ def _read(batches: Iterator[Batch]) -> None:
 
 
 class _Step:
-    """The bare step of training, on one batch again and again; a call returns seconds a step."""
+    """The bare training step, repeated on one batch; a call returns the seconds per step."""
 
     def __init__(self, config: Config, batch: Batch) -> None:
         keras.utils.set_random_seed(config.train.seed)
@@ -157,5 +157,5 @@ class _Step:
 
     def _advance(self) -> None:
         metrics, self._memory = self._step(self._batch, self._memory)
-        if metrics.skipped.numpy():  # waits until it is done
-            raise ValueError("the loss of a step must be a number, got none")
+        if metrics.skipped.numpy():  # waits for the result
+            raise ValueError("loss must be finite, got NaN or infinity")

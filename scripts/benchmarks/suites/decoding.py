@@ -1,4 +1,4 @@
-"""The decode suite: cost of writing a token after a full memory."""
+"""The decode suite: cost of generating a token with full memory."""
 
 import contextlib
 import statistics
@@ -24,11 +24,11 @@ _BATCHES = (1, 8)
 
 
 def run(config: Config, options: Options) -> list[dict[str, Any]]:
-    """A row for each batch and contender: ours write the best ids, the peer reads given ones.
+    """Returns a row for each batch size and contender; ours decode greedily, the peer reads ids.
 
     Raises:
-      ValueError: the log-probabilities of two contenders differ, or what is written has others than
-        the same ids when they are read.
+      ValueError: the log-probabilities of two contenders differ, or those of generated ids differ
+        from the ones of the same ids when read.
     """
     base = TransformerXL(config.model)
     model = evaluation.with_eval_lengths(base, config)
@@ -78,7 +78,7 @@ def _ours(model: TransformerXL, precision: str, ids: np.ndarray) -> comparison.C
 
 
 def _log_probs(state: states.HiddenState, ids: np.ndarray) -> np.ndarray:
-    """Of each id that may follow. [steps, B, 1] -> [steps, B, V]."""
+    """Returns the log-probabilities of the next ids. [steps, B, 1] -> [steps, B, V]."""
     memory, found = state.initial(ids.shape[1]), []
     for each in ids:
         scores, memory = state.scores(tf.constant(each), memory)
@@ -89,15 +89,15 @@ def _log_probs(state: states.HiddenState, ids: np.ndarray) -> np.ndarray:
 def _check_written(
     decoder: decoding.Decoder, state: states.HiddenState, first: np.ndarray, precision: str
 ) -> None:
-    """Refuses a loop that writes other ids than the best, or tells other log-probabilities of them.
+    """Raises if decoding returns other ids than the likeliest, or wrong log-probabilities.
 
-    Shapes: first [B, 1], what is written after.
+    Shapes: first [B, 1], the prompt.
     """
     session = decoding.Session(decoder, len(first))
     session.read(list(first))
-    ids, told = next(session.write(comparison.STEPS))  # [B, STEPS]
+    ids, returned = next(session.write(comparison.STEPS))  # [B, STEPS]
     read = np.concatenate([first, ids[:, :-1]], axis=1)
     log_probs = _log_probs(state, read.T[..., np.newaxis])  # [STEPS, B, V]
     written = np.take_along_axis(log_probs, ids.T[..., np.newaxis], axis=2)[..., 0].T
-    comparison.check("log-probabilities told", written, told, precision)
-    comparison.check("log-probabilities written", log_probs.max(axis=2).T, written, precision)
+    comparison.check("returned log-probabilities", written, returned, precision)
+    comparison.check("log-probabilities of ids", log_probs.max(axis=2).T, written, precision)

@@ -1,4 +1,4 @@
-"""The edge suite: cost of a step by LiteRT, and by TensorFlow on the SavedModel."""
+"""The edge suite: cost of a step in LiteRT, and of the SavedModel in TensorFlow."""
 
 import os
 import tempfile
@@ -18,15 +18,15 @@ from txl_tf.export.serving.saved_model import export_saved_model
 from txl_tf.models.transformer_xl import TransformerXL
 
 _QUANTIZATIONS = ("none", "dynamic")
-_SEGMENTS = (1, 16)  # ids of a call: as in generating, and as in scoring
-_TOLERANCE = {"none": 1e-4, "dynamic": 0.5}  # of scores, which have a deviation of about 1
+_SEGMENTS = (1, 16)  # ids per call: as in generation and in scoring
+_TOLERANCE = {"none": 1e-4, "dynamic": 0.5}  # of scores, whose standard deviation is about 1
 
 
 def run(config: Config, options: Options) -> list[dict[str, Any]]:
-    """A row for each way and segment: one batch row, a full memory, weights drawn by the seed.
+    """Returns a row for each runtime and segment length: batch size 1, full memory, random weights.
 
     Raises:
-      ValueError: the outputs of two ways differ, so that their times may not be compared.
+      ValueError: the scores of two runtimes differ, so their times are not comparable.
     """
     model = TransformerXL(config.model)
     tokenizer = ByteTokenizer()
@@ -37,7 +37,7 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
         served = tf.saved_model.load(os.path.join(folder, "model", "1")).signatures["step"]
         for size in _SEGMENTS:
             ids = np.arange(size, dtype=np.int32)[np.newaxis] % config.model.vocab_size
-            ways = {"SavedModel": _by_saved_model(served, ids)}
+            calls = {"SavedModel": _saved_model_call(served, ids)}
             for quantize in _QUANTIZATIONS:
                 path = os.path.join(folder, f"{quantize}-{size}.tflite")
                 with native_output.suppress_native_output():
@@ -45,15 +45,15 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
                         model, tokenizer, config, path, segment_len=size, quantize=quantize
                     )
                     converted = runtime.EdgeModel(path)
-                way = f"LiteRT {quantize}"
-                ways[way] = _by_litert(converted, ids)
-                _check(_by_saved_model(served, ids), ways[way], way, _TOLERANCE[quantize])
-            rows += _rows(timing.race(ways, options.repeats), size)
+                name = f"LiteRT {quantize}"
+                calls[name] = _litert_call(converted, ids)
+                _check(_saved_model_call(served, ids), calls[name], name, _TOLERANCE[quantize])
+            rows += _rows(timing.race(calls, options.repeats), size)
     return rows
 
 
-def _by_saved_model(step, ids) -> Callable[[], np.ndarray]:
-    """A call that reads `ids` and takes its own state back: the scores."""
+def _saved_model_call(step, ids) -> Callable[[], np.ndarray]:
+    """Returns a function that reads `ids`, feeds the state back and returns the scores."""
     specs = step.structured_input_signature[1]
     state = {
         name: tf.zeros([1, *spec.shape[1:]], spec.dtype)
@@ -71,7 +71,7 @@ def _by_saved_model(step, ids) -> Callable[[], np.ndarray]:
     return call
 
 
-def _by_litert(converted: runtime.EdgeModel, ids) -> Callable[[], np.ndarray]:
+def _litert_call(converted: runtime.EdgeModel, ids) -> Callable[[], np.ndarray]:
     state = dict(converted.initial(1))
 
     def call() -> np.ndarray:
@@ -83,28 +83,28 @@ def _by_litert(converted: runtime.EdgeModel, ids) -> Callable[[], np.ndarray]:
 
 
 def _check(
-    expected: Callable[[], np.ndarray], found: Callable[[], np.ndarray], way: str, tolerance: float
+    expected: Callable[[], np.ndarray], found: Callable[[], np.ndarray], name: str, tolerance: float
 ) -> None:
-    """Raises if the scores of two ways differ in the first segments."""
+    """Raises if the scores of two runtimes differ in the first segments."""
     for _ in range(3):
         largest = float(np.abs(expected() - found()).max())
         if not largest <= tolerance:
             raise ValueError(
-                f"scores of {way} must be within {tolerance} of the SavedModel's, "
+                f"scores of {name} must be within {tolerance} of the SavedModel's, "
                 f"got a difference of {largest:.2g}"
             )
 
 
 def _rows(times: dict[str, timing.Timing], size: int) -> list[dict[str, Any]]:
-    slowest = times["SavedModel"].median
+    baseline = times["SavedModel"].median
     return [
         {
-            "way": way,
+            "runtime": name,
             "segment_len": size,
             "ms_per_token": 1e3 * found.median / size,
             "fastest": 1e3 * found.fastest / size,
             "slowest": 1e3 * found.slowest / size,
-            "times_faster": slowest / found.median,
+            "times_faster": baseline / found.median,
         }
-        for way, found in times.items()
+        for name, found in times.items()
     ]

@@ -1,4 +1,4 @@
-"""The eval suite: cost of reading a segment with a key-value cache."""
+"""The eval suite: cost of evaluating a segment with a key-value cache."""
 
 import contextlib
 import itertools
@@ -15,8 +15,8 @@ from txl_tf.configs.run import Config
 from txl_tf.inference import decode_state as states
 from txl_tf.models.transformer_xl import TransformerXL
 
-# As published, but that a query sees one key less, as with the peer. Its zeros take attention mass:
-# memory is full from the start. Large weights let mistakes show.
+# As published, except that a query sees one key less, as in the peer. Zeros take attention mass, so
+# that memory is full from the start. Large weights make errors visible.
 SETTINGS = (
     "eval.attention_span=2100",
     "model.attend_to_initial_zeros=true",
@@ -25,10 +25,10 @@ SETTINGS = (
 
 
 def run(config: Config, options: Options) -> list[dict[str, Any]]:
-    """A row for each contender.
+    """Returns a row for each contender.
 
     Raises:
-      ValueError: the nats of two contenders differ.
+      ValueError: the losses of two contenders differ.
     """
     base = TransformerXL(config.model)
     model = with_eval_lengths(base, config)
@@ -39,7 +39,7 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
     with contextlib.ExitStack() as stack:
         other = stack.enter_context(hf_client.Peer(options.peers)) if options.peers else None
         contenders = [*comparison.theirs(other, "eval", model, config.train, inputs, options)]
-        for precision, jit in comparison.ways(options):
+        for precision, jit in comparison.precisions_and_jits(options):
             copied = with_eval_lengths(comparison.reader(base, precision), config)
             call = _reader(copied, jit, inputs)
             contenders.append(
@@ -58,7 +58,7 @@ def with_eval_lengths(model: TransformerXL, config: Config) -> TransformerXL:
 def _reader(
     model: TransformerXL, jit: bool, inputs: Mapping[str, np.ndarray]
 ) -> Callable[[], np.ndarray]:
-    """A call that reads a segment: the nats of its targets, [B, T]. Segments go round."""
+    """Returns a function that evaluates the next segment, in a cycle: the loss, [B, T]."""
     _, num_rows, segment_len = inputs["ids"].shape
     state = states.make("kv", model, segment_len)
     nll = tf.function(state.nll, jit_compile=jit, autograph=False)
@@ -66,15 +66,15 @@ def _reader(
     segments = zip(
         map(tf.constant, inputs["ids"]), map(tf.constant, inputs["targets"]), strict=True
     )
-    turns = itertools.cycle(segments)
+    cycle = itertools.cycle(segments)
 
     def call() -> np.ndarray:
         nonlocal memory
-        nats, memory = nll(*next(turns), memory)
-        return nats.numpy()
+        loss, memory = nll(*next(cycle), memory)
+        return loss.numpy()
 
     return call
 
 
 def _outputs_of(call: Callable[[], np.ndarray]) -> Callable[[], dict[str, np.ndarray]]:
-    return lambda: {"nats": np.stack([call() for _ in range(comparison.STEPS)])}
+    return lambda: {"loss": np.stack([call() for _ in range(comparison.STEPS)])}

@@ -1,12 +1,11 @@
-"""The growth suite: cost of a token and peak memory against segment length, memory length, batch.
+"""The growth suite: time per token and peak memory by segment length, memory length and batch size.
 
-One of them at a time is halved and doubled; the others stay as the configuration has them, for
-evaluation (by keys and values) as for a training step. Evaluation is also seen after a short text
-and after one four times as long, which should change nothing.
+One of them at a time is halved and doubled; the others stay as configured, for evaluation (with a
+key-value cache) and for a training step. Evaluation is also measured after a short text and after
+one four times as long, which should make no difference.
 
-Times are milliseconds of a token. Each point takes its peak in a process of its own; own_mb is that
-without what TensorFlow takes to begin with. All is computed in `train.precision`, and compiled by
-XLA as `train.jit` says.
+Times are milliseconds per token. The peak of each point is measured in a process of its own; own_mb
+is without TensorFlow's own memory. The precision is `train.precision`; XLA compiles if `train.jit`.
 """
 
 import dataclasses
@@ -30,7 +29,7 @@ from txl_tf.training.distribution import make_distribution
 
 _LENGTHS = ("segment_len", "mem_len", "batch_size")
 _FACTORS = (0.5, 2.0)
-_CALLS = 4  # of a step, before its process tells its peak
+_CALLS = 4  # steps before the peak is measured
 _TEXT = 16  # segments of the short text
 
 SETTINGS = ("train.batch_size=4", "eval.batch_size=4", "model.init_std=0.05")
@@ -44,13 +43,13 @@ _VARIED = flags.DEFINE_multi_enum(
 
 
 class Point(NamedTuple):
-    """What is measured once.
+    """One measurement.
 
     Attributes:
       work: "eval" or "train".
-      varied: the length that differs from the base; "none" at the base itself.
-      batch_size, segment_len, mem_len: rows, tokens of a row in a call, tokens remembered.
-      segments: calls before the cost of one is measured.
+      varied: the length that differs from the base; "none" for the base itself.
+      batch_size, segment_len, mem_len: B, T, M.
+      segments: calls before the measurement.
     """
 
     work: str
@@ -62,24 +61,24 @@ class Point(NamedTuple):
 
 
 def run(config: Config, options: Options) -> list[dict[str, Any]]:
-    """A row for each base, and for each of `points` whose length is asked for.
+    """Returns a row for each base, and for each of `points` in a length of --varied.
 
     Raises:
-      ValueError: nats are not those of the model itself.
+      ValueError: a loss differs from the model's.
     """
     asked = [point for point in points(config) if point.varied in ("none", *_VARIED.value)]
     return measure(config, options, asked)
 
 
 def measure(config: Config, options: Options, at: list[Point]) -> list[dict[str, Any]]:
-    """A row for each point; those of a kind of work take turns."""
-    at_rest, rows = peak(rest), []
+    """Returns a row for each point; the points of a kind of work take turns."""
+    at_rest, rows = peak(start_tensorflow), []
     for work in _WORKS:
-        mine = [point for point in at if point.work == work]
-        peaks = {point: peak(alone, config, point) for point in mine}
-        contenders = {point: _prepared(config, point, is_checked=True) for point in mine}
+        selected = [point for point in at if point.work == work]
+        peaks = {point: peak(run_point, config, point) for point in selected}
+        contenders = {point: _warmed_up(config, point, is_checked=True) for point in selected}
         times = timing.race(contenders, options.repeats)
-        rows += [_row(point, times[point], peaks[point], at_rest) for point in mine]
+        rows += [_row(point, times[point], peaks[point], at_rest) for point in selected]
     return rows
 
 
@@ -103,7 +102,7 @@ def points(config: Config) -> list[Point]:
 
 
 class Evaluation:
-    """Reads one segment repeatedly; a call returns its loss in nats, [B, T]."""
+    """Evaluates one segment repeatedly; a call returns its loss, [B, T]."""
 
     def __init__(self, config: Config, point: Point) -> None:
         self._config, self._point, self._batch = config, point, _batch(config, point)
@@ -120,21 +119,21 @@ class Evaluation:
 
     def __call__(self) -> np.ndarray:
         ids, targets, *_ = self._batch
-        nats, self._memory = self._read(ids, targets, self._memory)
-        return nats.numpy()
+        loss, self._memory = self._read(ids, targets, self._memory)
+        return loss.numpy()
 
     def check(self) -> None:
-        """Refuses other nats than hidden states give, in the first two segments."""
+        """Raises if the loss of the first two segments differs from that with hidden states."""
         ids, targets, *_ = self._batch
         memory = self._model.initial_mems(self._point.batch_size)
         for _ in range(2):
             expected, memory = self._model.nll(ids, targets, memory)
             precision = self._config.train.precision
-            comparison.check("nats of keys and values", expected.numpy(), self(), precision)
+            comparison.check("loss with keys and values", expected.numpy(), self(), precision)
 
 
 class Training:
-    """Takes steps on one batch; the result of a call is the mean of nats."""
+    """Takes training steps on one batch; a call returns the mean loss."""
 
     def __init__(self, config: Config, point: Point) -> None:
         self._config = config = dataclasses.replace(
@@ -160,19 +159,19 @@ class Training:
         return metrics.loss.numpy()
 
     def check(self) -> None:
-        """Refuses another loss than the model's; with dropout, one that is no number."""
+        """Raises if the loss differs from the model's; with dropout, if it is not finite."""
         ids, targets, *_ = self._batch
-        nats, _ = self._model.nll(ids, targets, self._memory)
-        found, expected = self(), np.mean(nats)
+        nll, _ = self._model.nll(ids, targets, self._memory)
+        found, expected = self(), np.mean(nll)
         has_dropout = self._config.model.dropout or self._config.model.attention_dropout
         precision = self._config.train.precision
-        comparison.check("nats of a step", found if has_dropout else expected, found, precision)
+        comparison.check("loss of a step", found if has_dropout else expected, found, precision)
 
 
 _WORKS: dict[str, type[Evaluation] | type[Training]] = {"eval": Evaluation, "train": Training}
 
 
-def _prepared(config: Config, point: Point, *, is_checked: bool) -> Evaluation | Training:
+def _warmed_up(config: Config, point: Point, *, is_checked: bool) -> Evaluation | Training:
     """Returns the work of a point, after its first segments."""
     logging.info("%s", point)
     keras.utils.set_random_seed(config.train.seed)
@@ -190,7 +189,7 @@ def _model(config: Config, model: TransformerXLConfig) -> TransformerXL:
 
 
 def policy(precision: str) -> str:
-    """Keras' name for it; refuses float16, whose steps need the loss scaled."""
+    """Returns Keras' policy of a precision; raises for float16, which needs loss scaling."""
     if precision not in comparison.TRAINED:
         known = ", ".join(comparison.TRAINED)
         raise ValueError(f"precision must be one of {known}, got {precision!r}")
@@ -204,13 +203,13 @@ def _batch(config: Config, point: Point) -> Batch:
     return Batch(*map(tf.constant, (ids[:, :-1], ids[:, 1:], starts, np.array(False))))
 
 
-def alone(config: Config, point: Point) -> None:
-    """Runs the work of a point, in the process whose peak is measured."""
-    _prepared(config, point, is_checked=False)
+def run_point(config: Config, point: Point) -> None:
+    """Runs the work of a point, in the process whose peak memory is measured."""
+    _warmed_up(config, point, is_checked=False)
 
 
-def rest() -> None:
-    """The same without the work: starts TensorFlow."""
+def start_tensorflow() -> None:
+    """Starts TensorFlow: the memory that is not the work's own."""
     tf.config.list_logical_devices()
 
 

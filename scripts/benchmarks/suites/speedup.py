@@ -1,28 +1,27 @@
-"""The speedup suite: what a token costs by the paper's sliding window, and by a memory.
+"""The speedup suite: cost of a token with the paper's sliding window, and with memory.
 
-Both models are of one size and read one row of one text; a token sees the N = attention_len tokens
-up to itself.
+Both models have the same size and read one row of the same text; a token attends to the
+N = attention_len tokens up to itself.
 
-    vanilla   absolute positions, no memory: the whole window of N is computed for one token, of
-              which the last state alone goes into the softmax; each query meets all N keys, of
-              which a mask hides the later ones, as with the paper's
-    skipping  the same, but most of the keys that the mask hides are left out, as this library does
-              outside of training: `over_skipping` is how much faster ours is than that
-    ours      relative positions, keys and values of the last N tokens remembered, segments of
-              2,048; distances are clamped at 820, as in the published evaluation
+    vanilla   absolute positions, no memory: computes a whole window of N for one token, with the
+              softmax of its last state only; scores all N keys for each query and masks the later
+              ones, as the paper's baseline does
+    skipping  the same, but leaves out most of the masked keys, as this library does outside of
+              training: `over_skipping` is how much faster ours is than that
+    ours      relative positions, a key-value cache of the last N tokens, segments of 2,048;
+              distances are clamped at 820, as in the published evaluation
 
-Each is compiled with XLA and without, and its faster way counts: `vanilla_jit`, `ours_jit`. Times
-are milliseconds of a token; `of_ceiling` is the part reached of a large matrix product's speed.
+Each runs with XLA and without, and the faster variant counts: `vanilla_jit`, `ours_jit`. Times are
+milliseconds per token; `of_ceiling` is the fraction of the speed of a large matrix product.
 
-What counting says is possible, in FLOPs of one token, a multiplication and an addition being two.
-Letters as everywhere; R = min(N, clamp_len + 1) distances differ:
+The bound from FLOPs per token, a multiply-add being two; letters as in shapes, with
+R = min(N, clamp_len + 1) distinct distances:
 
     layers    W = 2 L (4 D H K + 2 D F)     projections and feed-forward net
-    vanilla   N (W + 4 L N H K)             scores and sums over N keys; the half that the mask
-                                            hides is computed all the same
-    ours      W + 4 L N H K + 2 L R H K     one token, N keys, and its scores by position
+    vanilla   N (W + 4 L N H K)             scores and sums over N keys, masked or not
+    ours      W + 4 L N H K + 2 L R H K     one token, N keys, and its position scores
 
-The softmax, which is the same for both, is left out; so is what is no matrix product.
+The softmax, which is the same for both, and everything but matrix products is left out.
 """
 
 import dataclasses
@@ -41,12 +40,12 @@ from txl_tf.configs.run import Config
 from txl_tf.inference import decode_state as states
 from txl_tf.models.transformer_xl import TransformerXL
 
-PAPER = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}  # times faster, on one GPU
-SETTINGS = ("model.init_std=0.03",)  # large weights let mistakes show
+PAPER = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}  # published speedups, on one GPU
+SETTINGS = ("model.init_std=0.03",)  # large weights make errors visible
 SEGMENT_LEN = 2048
 CLAMP_LEN = 820
 
-_WINDOWS = 8  # the vanilla model goes round so many
+_WINDOWS = 8  # that the vanilla model cycles through
 
 _LENGTHS = flags.DEFINE_multi_integer(
     "attention_len",
@@ -56,10 +55,10 @@ _LENGTHS = flags.DEFINE_multi_integer(
 )
 
 
-class _Way(NamedTuple):
-    """Of whom, in what, and whether XLA compiles it."""
+class _Variant(NamedTuple):
+    """A model in a precision, with or without XLA."""
 
-    who: str
+    model: str
     precision: str
     jit: bool
 
@@ -68,7 +67,7 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
     """Returns a row for each attention length and precision.
 
     Raises:
-      ValueError: a model computes something else than it should, so that its time says nothing.
+      ValueError: the outputs of a model are wrong, so its time is meaningless.
     """
     return measure(config, options, _LENGTHS.value)
 
@@ -76,7 +75,7 @@ def run(config: Config, options: Options) -> list[dict[str, Any]]:
 def measure(
     config: Config, options: Options, lengths: list[int], segment_len: int = SEGMENT_LEN
 ) -> list[dict[str, Any]]:
-    """As `run`, at these lengths."""
+    """Runs the suite at given lengths; see `run`."""
     vanilla = TransformerXL(vanilla_config(config.model))
     ours = TransformerXL(
         dataclasses.replace(config.model, clamp_len=CLAMP_LEN, attend_to_initial_zeros=False)
@@ -108,23 +107,23 @@ def vanilla_config(config: TransformerXLConfig) -> TransformerXLConfig:
 
 
 def flops(config: TransformerXLConfig, attention_len: int) -> dict[str, float]:
-    """Returns the FLOPs of one token, for "vanilla" and "ours"; see above."""
+    """Returns the FLOPs per token of "vanilla" and "ours"; see the module's docstring."""
     inner = config.num_heads * config.head_dim
     layer = 2 * (4 * config.d_model * inner + 2 * config.d_model * config.d_inner)
-    seen = config.num_layers * (layer + 4 * attention_len * inner)
+    token = config.num_layers * (layer + 4 * attention_len * inner)
     distances = config.num_layers * 2 * min(attention_len, CLAMP_LEN + 1) * inner
-    return {"vanilla": attention_len * seen, "ours": seen + distances}
+    return {"vanilla": attention_len * token, "ours": token + distances}
 
 
 class SlidingWindow:
-    """Reads the window before each token anew: a call is a token, its result the scores [V].
+    """Recomputes a whole window for each token; a call processes a token and returns scores [V].
 
     Args:
-      model: one without memory.
-      text: [tokens + 1] ids.
-      attention_len: of the window.
+      model: a model without memory.
+      text: ids, [tokens + 1].
+      attention_len: length of the window.
       jit: whether XLA compiles it.
-      skips: whether keys that a mask hides are left out, where possible.
+      skips: whether masked keys are left out where possible.
     """
 
     def __init__(
@@ -141,22 +140,22 @@ class SlidingWindow:
         return self._step(next(self._windows)).numpy()[0, 0]
 
     def _last_scores(self, window):
-        # In training each query meets each key; without dropout the numbers are the same.
+        # Training mode scores all keys for each query; without dropout the outputs are the same.
         hidden, _ = self._model.hidden_states(window, training=not self._skips)
         return self._model.scores_of(hidden[-1][:, -1:])  # [1, 1, V]
 
 
 class Segments:
-    """Reads on, segment by segment, and goes round the text: the result of a call is nats [T].
+    """Reads a text segment by segment, in a cycle; a call returns the loss of a segment, [T].
 
     Args:
-      model: one with memory.
-      text: [tokens + 1] ids.
+      model: a model with memory.
+      text: ids, [tokens + 1].
       segment_len: T.
       jit: whether XLA compiles it.
 
     Attributes:
-      num_segments: of the text; the last tokens may be left out.
+      num_segments: number of whole segments of the text.
     """
 
     def __init__(self, model: TransformerXL, text: np.ndarray, segment_len: int, jit: bool):
@@ -169,8 +168,8 @@ class Segments:
         self._step = tf.function(state.nll, jit_compile=jit, autograph=False)
 
     def __call__(self) -> np.ndarray:
-        nats, self._memory = self._step(*next(self._pairs), self._memory)
-        return nats.numpy()[0]
+        loss, self._memory = self._step(*next(self._pairs), self._memory)
+        return loss.numpy()[0]
 
 
 def _contenders(
@@ -180,25 +179,25 @@ def _contenders(
     attention_len: int,
     segment_len: int,
 ) -> dict[Any, Callable[[], object]]:
-    """All ways, each held to one pass over all tokens in float32; ours with a full memory."""
+    """Returns all variants, each checked against one pass over all tokens in float32."""
     lengths = dict(mem_len=attention_len, attention_span=attention_len)
     text = comparison.draw_ids(ours, attention_len + 2 * segment_len + 1)
     window, ids, targets = (x[np.newaxis] for x in (text[:attention_len], text[:-1], text[1:]))
     scores = vanilla(window)[0].numpy()[0, -1]
     dense = ours.with_lengths(mem_len=0, attention_span=attention_len)
-    nats = dense.nll(ids, targets)[0].numpy()[0]
+    loss = dense.nll(ids, targets)[0].numpy()[0]
     found: dict[Any, Callable[[], object]] = {}
-    for precision, jit in comparison.ways(options):
-        told = f"in {precision} jit={str(jit).lower()}"
-        for who, skips in (("vanilla", False), ("skipping", True)):
+    for precision, jit in comparison.precisions_and_jits(options):
+        variant = f"{precision} jit={str(jit).lower()}"
+        for name, skips in (("vanilla", False), ("skipping", True)):
             model = comparison.reader(vanilla, precision)
             sliding = SlidingWindow(model, text, attention_len, jit, skips)
-            comparison.check(f"scores of {who} {told}", scores, sliding(), precision)
-            found[_Way(who, precision, jit)] = sliding
-        reading = Segments(comparison.reader(ours, precision, **lengths), text, segment_len, jit)
-        read = np.concatenate([reading() for _ in range(reading.num_segments)])
-        comparison.check(f"nats of ours {told}", nats[: len(read)], read, precision)
-        found[_Way("ours", precision, jit)] = reading
+            comparison.check(f"scores of {name} {variant}", scores, sliding(), precision)
+            found[_Variant(name, precision, jit)] = sliding
+        segments = Segments(comparison.reader(ours, precision, **lengths), text, segment_len, jit)
+        read = np.concatenate([segments() for _ in range(segments.num_segments)])
+        comparison.check(f"loss of ours {variant}", loss[: len(read)], read, precision)
+        found[_Variant("ours", precision, jit)] = segments  # its memory is full now
     return found
 
 
@@ -217,24 +216,24 @@ def _row(
     ceiling_flops = roofline.FLOPS / times[precision].median
     row: dict[str, Any] = {"attention_len": attention_len, "precision": precision}
     seconds = {}
-    for who, tokens in (("vanilla", 1), ("skipping", 1), ("ours", segment_len)):
-        ways = [w for w in times if isinstance(w, _Way) and w[:2] == (who, precision)]
-        fastest = min(ways, key=lambda way: times[way].median)
-        median, least, most = (x / tokens for x in times[fastest])
-        seconds[who] = median
+    for name, tokens in (("vanilla", 1), ("skipping", 1), ("ours", segment_len)):
+        variants = [v for v in times if isinstance(v, _Variant) and v[:2] == (name, precision)]
+        best = min(variants, key=lambda variant: times[variant].median)
+        median, fastest, slowest = (x / tokens for x in times[best])
+        seconds[name] = median
         row |= {
-            f"{who}_jit": fastest.jit,
-            f"{who}_ms": 1e3 * median,
-            f"{who}_fastest": 1e3 * least,
-            f"{who}_slowest": 1e3 * most,
+            f"{name}_jit": best.jit,
+            f"{name}_ms": 1e3 * median,
+            f"{name}_fastest": 1e3 * fastest,
+            f"{name}_slowest": 1e3 * slowest,
         }
-        if who in counted:
-            row[f"{who}_of_ceiling"] = counted[who] / median / ceiling_flops
-    faster, bound = seconds["vanilla"] / seconds["ours"], counted["vanilla"] / counted["ours"]
+        if name in counted:
+            row[f"{name}_of_ceiling"] = counted[name] / median / ceiling_flops
+    speedup, bound = seconds["vanilla"] / seconds["ours"], counted["vanilla"] / counted["ours"]
     return row | {
-        "times_faster": faster,
+        "times_faster": speedup,
         "paper": PAPER.get(attention_len),
         "bound": bound,
-        "of_bound": faster / bound,
+        "of_bound": speedup / bound,
         "over_skipping": seconds["skipping"] / seconds["ours"],
     }

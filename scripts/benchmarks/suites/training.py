@@ -1,4 +1,4 @@
-"""The train suite: what an optimizer step costs, forward to Adam, and what memory it takes."""
+"""The train suite: time and peak memory of an optimizer step, from the forward pass to Adam."""
 
 import contextlib
 import dataclasses
@@ -20,9 +20,9 @@ from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training import optimizer, step
 from txl_tf.training.distribution import make_distribution
 
-# The learning rate stays the same, and zeros take attention mass at first, as with the peer.
-# Weights are large enough for attention to be uneven, so that mistakes show. Adam's epsilon is
-# large: with a small one its first steps go by the sign of gradients that are mere rounding.
+# The learning rate is constant, and initial zeros take attention mass, as in the peer. Weights are
+# large enough for uneven attention, which makes errors visible. Adam's epsilon is large: with a
+# small one, its first steps would follow the sign of gradients that are mere rounding.
 SETTINGS = (
     "train.batch_size=2",
     "train.warmup_steps=0",
@@ -36,17 +36,17 @@ _Inputs = Mapping[str, np.ndarray]  # ids and targets, [steps, B, T]
 
 
 def run(config: Config, options: Options) -> list[dict[str, Any]]:
-    """A row for each contender: dropout as configured, but for the outputs that are compared.
+    """Returns a row for each contender, timed with dropout and compared without.
 
     Raises:
-      ValueError: nats or gradient norms of two contenders differ.
+      ValueError: losses or gradient norms of two contenders differ.
     """
     model, train = TransformerXL(config.model), config.train
     inputs = _draw(model, train)
     with contextlib.ExitStack() as stack:
         other = stack.enter_context(hf_client.Peer(options.peers)) if options.peers else None
         contenders = [*comparison.theirs(other, "train", model, train, inputs, options)]
-        for precision, jit in comparison.ways(options):
+        for precision, jit in comparison.precisions_and_jits(options):
             settings = dataclasses.replace(train, precision=precision, jit=jit)
             contenders.append(
                 comparison.Contender(
@@ -75,36 +75,36 @@ def _draw(model: TransformerXL, train: TrainConfig) -> _Inputs:
 def _stepper(
     model: TransformerXL, train: TrainConfig, inputs: _Inputs
 ) -> Callable[[], tuple[float, float]]:
-    """A call that takes a step: its nats and the norm of its gradient. Segments go round."""
+    """Returns a function that trains on the next segment, in a cycle: loss and gradient norm."""
     adam = optimizer.make_optimizer(train)
     adam.build(model.trainable_variables)
     config = Config(model=model.config, train=train)
     train_step = step.make_train_step(model, adam, make_distribution("one_device"), config)
     memory = model.initial_mems(train.batch_size)
-    begun = tf.zeros(inputs["ids"].shape[1:], tf.bool)  # [B, T]
-    turns = itertools.cycle(
-        Batch(tf.constant(ids), tf.constant(targets), begun, tf.constant(False))
+    document_start = tf.zeros(inputs["ids"].shape[1:], tf.bool)  # [B, T]
+    cycle = itertools.cycle(
+        Batch(tf.constant(ids), tf.constant(targets), document_start, tf.constant(False))
         for ids, targets in zip(inputs["ids"], inputs["targets"], strict=True)
     )
 
     def call() -> tuple[float, float]:
         nonlocal memory
-        metrics, memory = train_step(next(turns), memory)
+        metrics, memory = train_step(next(cycle), memory)
         return float(metrics.loss), float(metrics.gradient_norm)
 
     return call
 
 
 def _outputs(model: TransformerXL, train: TrainConfig, inputs: _Inputs) -> dict[str, np.ndarray]:
-    """Of the first steps on weights of their own, without dropout. [STEPS] each."""
-    sober = comparison.copy(model, train.precision, dropout=0.0, attention_dropout=0.0)
-    call = _stepper(sober, train, inputs)
-    nats, norms = zip(*(call() for _ in range(comparison.STEPS)), strict=True)
-    return {"nats": np.array(nats), "gradient_norm": np.array(norms)}
+    """Returns the outputs of the first steps of a copy without dropout, [STEPS] each."""
+    copied = comparison.copy(model, train.precision, dropout=0.0, attention_dropout=0.0)
+    call = _stepper(copied, train, inputs)
+    losses, norms = zip(*(call() for _ in range(comparison.STEPS)), strict=True)
+    return {"loss": np.array(losses), "gradient_norm": np.array(norms)}
 
 
 def _peaks(model: TransformerXL, config: Config, inputs: _Inputs, options: Options) -> list[int]:
-    """Bytes: the most memory of a process that takes steps, one for each contender."""
+    """Returns the peak bytes of a process that only trains, for each contender."""
     peaks = []
     for precision in comparison.peer_precisions(options) if options.peers else ():
         with hf_client.Peer(str(options.peers)) as other:
@@ -112,15 +112,15 @@ def _peaks(model: TransformerXL, config: Config, inputs: _Inputs, options: Optio
             other.make("train", "train", model, settings, inputs)
             for _ in range(comparison.STEPS):
                 other.call("train")
-            peaks.append(other.peak())
-    for precision, jit in comparison.ways(options):
+            peaks.append(other.peak_bytes())
+    for precision, jit in comparison.precisions_and_jits(options):
         settings = dataclasses.replace(config.train, precision=precision, jit=jit)
         peaks.append(peak(take_steps, dataclasses.replace(config, train=settings)))
     return peaks
 
 
 def take_steps(config: Config) -> None:
-    """Takes some steps, in a process whose memory is of interest."""
+    """Takes some steps, in the process whose peak memory is measured."""
     policy = comparison.TRAINED[config.train.precision]
     model = TransformerXL(config.model, dtype=policy)
     call = _stepper(model, config.train, _draw(model, config.train))

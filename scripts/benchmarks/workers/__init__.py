@@ -1,1 +1,1 @@
-"""Processes that the suites ask for work."""
+"""Worker processes of the suites."""

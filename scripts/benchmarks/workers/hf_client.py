@@ -1,4 +1,4 @@
-"""The same work in another interpreter, by Hugging Face's TransfoXL; see hf_transfoxl.py."""
+"""Client of hf_transfoxl.py: the suites' work done by Hugging Face's TransfoXL."""
 
 import contextlib
 import json
@@ -17,42 +17,42 @@ from txl_tf.conversion import export_checkpoint, huggingface
 from txl_tf.models.transformer_xl import TransformerXL
 
 _PROGRAM = pathlib.Path(__file__).with_name("hf_transfoxl.py")
-_NEEDED = "torch==2.13.0 transformers==4.36.2"
+_REQUIREMENTS = "torch==2.13.0 transformers==4.36.2"
 
 
 class Peer:
-    """A process of another interpreter, and the works it has been given; a context manager.
+    """Client of a TransfoXL process in another interpreter; a context manager that ends it.
 
-        with peer.Peer("/path/to/bin/python") as other:
-            other.make("theirs", "eval", model, config.train, dict(ids=ids, targets=targets))
-            nats = other.outputs("theirs")["nats"]
-            seconds = other.call("theirs")
+        with hf_client.Peer("/path/to/bin/python") as peer:
+            peer.make("job", "eval", model, config.train, dict(ids=ids, targets=targets))
+            loss = peer.outputs("job")["loss"]
+            seconds = peer.call("job")
 
-    Works, and what their outputs are:
+    Kinds of work, and their outputs:
 
-        train     an optimizer step           nats [steps], their means; gradient_norm [steps]
-        eval      a segment                   nats [steps, B, T]
+        train     an optimizer step           loss [steps], the mean; gradient_norm [steps]
+        eval      a segment                   loss [steps, B, T]
         decode    a token of each row         log_probs [steps, B, V]
 
-    Shapes: ids, and but for decode targets, all of them real: [steps, B, T] int32; T is 1 for
+    Shapes: ids and, except for decode, targets without padding: [steps, B, T] int32; T is 1 for
     decode.
 
     Args:
       python: path of an interpreter that has torch, and transformers with TransfoXL.
 
     Attributes:
-      versions: of the libraries there, by name.
+      versions: versions of its libraries, by name.
 
     Raises:
-      ValueError: it cannot be started or lacks a library; or, by any method, a request failed or
-        the process has ended.
+      ValueError: the process cannot be started or lacks a library; from any method, a request
+        failed or the process ended.
     """
 
     def __init__(self, python: str) -> None:
         self._python = python
         self._folder = tempfile.TemporaryDirectory()
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        environment["PYTHONSAFEPATH"] = "1"  # our programs must not shadow modules of its libraries
+        environment["PYTHONSAFEPATH"] = "1"  # our programs must not shadow its modules
         try:
             with open(self._path("stderr"), "w") as stderr:
                 self._process = subprocess.Popen(
@@ -69,16 +69,16 @@ class Peer:
                 f"peer must be a Python interpreter, got {python}: {error.strerror}"
             ) from error
         try:
-            self.versions = self._answer()
+            self.versions = self._response()
         except ValueError as error:
             self.__exit__()
-            raise ValueError(f"peer {python} must have {_NEEDED}, got {error}") from error
+            raise ValueError(f"peer {python} must have {_REQUIREMENTS}, got {error}") from error
 
     def __enter__(self) -> "Peer":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()  # it has nothing to save
+        self._process.kill()  # there is nothing to save
         with contextlib.suppress(BrokenPipeError), self._process:
             pass
         self._folder.cleanup()
@@ -91,22 +91,22 @@ class Peer:
         train: TrainConfig,
         inputs: Mapping[str, Any],
     ) -> None:
-        """Prepares a work with the weights and lengths that `model` has now.
+        """Prepares a job with the current weights and lengths of `model`.
 
         Args:
-          name: what it is called from here on.
-          work: "train", "eval" or "decode".
-          model: what the peer's model is to equal.
-          train: precision, and the settings of the optimizer; the learning rate stays the same.
-          inputs: arrays by name; see the class. A work goes round them.
+          name: name of the job in later requests.
+          work: kind of work: "train", "eval" or "decode".
+          model: model that the peer's must equal.
+          train: precision and optimizer settings; the learning rate is constant.
+          inputs: arrays by name, see the class; used in a cycle.
 
         Raises:
-          ValueError: TransfoXL computes something else.
+          ValueError: TransfoXL cannot represent the model.
         """
         config = model.config
         differing = huggingface.known_differences(config)
         if differing:
-            raise ValueError(f"the model must be one of TransfoXL, got: {'; '.join(differing)}")
+            raise ValueError(f"model must be one of TransfoXL, got: {'; '.join(differing)}")
         checkpoint, path = self._path(f"{name}-checkpoint"), self._path(f"{name}-inputs.npz")
         os.makedirs(checkpoint, exist_ok=True)
         export_checkpoint.write("huggingface", model, checkpoint)
@@ -129,9 +129,9 @@ class Peer:
         )
 
     def outputs(self, name: str, steps: int = 3) -> dict[str, np.ndarray]:
-        """What the first steps of a work compute, from a fresh memory and without dropout.
+        """Returns the outputs of a job's first steps, with empty memory and without dropout.
 
-        The work then begins anew.
+        Restarts the job.
         """
         path = self._path(f"{name}-outputs.npz")
         self._ask("outputs", name=name, steps=steps, path=path)
@@ -139,36 +139,36 @@ class Peer:
             return dict(arrays)
 
     def call(self, name: str) -> timing.Seconds:
-        """Does one step of a work; the seconds it took there, without the way to and fro."""
+        """Runs one step of a job; returns its seconds as measured by the peer."""
         return timing.Seconds(self._ask("call", name=name)["seconds"])
 
-    def peak(self) -> int:
-        """Bytes: the most that the process ever had in RAM, over all its works."""
+    def peak_bytes(self) -> int:
+        """Returns the peak resident bytes of the process, over all its jobs."""
         return self._ask("peak")["bytes"]
 
     def _ask(self, ask: str, **arguments: Any) -> dict[str, Any]:
-        with contextlib.suppress(BrokenPipeError):  # no answer comes, which tells more
+        with contextlib.suppress(BrokenPipeError):  # reading the response gives a better error
             print(json.dumps({"ask": ask, **arguments}), file=self._process.stdin, flush=True)
         try:
-            return self._answer()
+            return self._response()
         except ValueError as error:
             raise ValueError(f"peer {self._python}: {error}") from error
 
-    def _answer(self) -> dict[str, Any]:
+    def _response(self) -> dict[str, Any]:
         line = self._process.stdout.readline() if self._process.stdout else ""
         if not line:
             raise ValueError(self._last_words())
-        answer = json.loads(line)
-        if "error" in answer:
-            raise ValueError(answer["error"])
-        return answer
+        response = json.loads(line)
+        if "error" in response:
+            raise ValueError(response["error"])
+        return response
 
     def _last_words(self) -> str:
-        """Why the process has ended: the last line it wrote, else its exit code."""
+        """Returns why the process ended: its last line on stderr, or else its exit code."""
         code = self._process.wait()
         with open(self._path("stderr"), errors="replace") as file:
             lines = [line.strip() for line in file if line.strip()]
-        return lines[-1] if lines else f"the process has ended with exit code {code}"
+        return lines[-1] if lines else f"the process ended with exit code {code}"
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder.name, name)

@@ -1,7 +1,7 @@
-"""A program that answers requests, and its other end: for work that needs a process of its own.
+"""Worker process with a JSON protocol: the client, and the serving loop of the worker.
 
-A request is a line of JSON on the program's stdin, its answer one on stdout. One that fails is
-answered with {"error": LINE}, and the next is waited for.
+A request is a line of JSON on the worker's stdin, its response a line on stdout. A failed request
+is answered with {"error": LINE}; the worker then waits for the next.
 """
 
 import contextlib
@@ -15,21 +15,21 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-_SCRIPTS = pathlib.Path(__file__).parents[2]  # where the package `benchmarks` lies
+_SCRIPTS = pathlib.Path(__file__).parents[2]  # the parent of the package `benchmarks`
 
 
-class Child:
-    """A running program; a context manager.
+class JsonWorker:
+    """Client of a worker process; a context manager that ends the process.
 
-        with child.Child([sys.executable, "-m", "benchmarks.workers.prepare"]) as worker:
+        with JsonWorker([sys.executable, "-m", "benchmarks.workers.prepare"]) as worker:
             seconds = worker.ask(tokenizer="byte")["seconds"]
 
     Args:
-      command: what to run.
-      is_foreign: whether it belongs to another interpreter, which is to find none of our modules.
+      command: command line of the worker.
+      is_foreign: whether it runs in another environment, and must not find this project's modules.
 
     Raises:
-      ValueError: it cannot be started; or, by `ask`, a request failed or the process has ended.
+      ValueError: the process cannot be started; from `ask`, a request failed or the process ended.
     """
 
     def __init__(self, command: Sequence[str], *, is_foreign: bool = False) -> None:
@@ -57,18 +57,18 @@ class Child:
             self._folder.cleanup()
             raise ValueError(f"{command[0]} must be a program, got: {error.strerror}") from error
 
-    def __enter__(self) -> "Child":
+    def __enter__(self) -> "JsonWorker":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()  # it has nothing to save
+        self._process.kill()  # there is nothing to save
         with contextlib.suppress(BrokenPipeError), self._process:
             pass
         self._folder.cleanup()
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """What it answers."""
-        with contextlib.suppress(BrokenPipeError):  # no answer comes, which tells more
+        """Returns the response to a request."""
+        with contextlib.suppress(BrokenPipeError):  # reading the response gives a better error
             print(json.dumps(request), file=self._process.stdin, flush=True)
         line = self._process.stdout.readline() if self._process.stdout else ""
         answer = json.loads(line) if line else {"error": self._last_words()}
@@ -77,33 +77,33 @@ class Child:
         return answer
 
     def _last_words(self) -> str:
-        """Why it has ended: the last line it wrote, else its exit code."""
+        """Returns why the process ended: its last line on stderr, or else its exit code."""
         code = self._process.wait()
         with open(self._stderr, errors="replace") as file:
             lines = [line.strip() for line in file if line.strip()]
-        return lines[-1] if lines else f"the process has ended with exit code {code}"
+        return lines[-1] if lines else f"the process ended with exit code {code}"
 
 
-def serve(answer: Callable[..., dict[str, Any]]) -> None:
-    """Answers requests with what `answer` returns, called with their values by name."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what libraries print is no answer
+def serve(respond: Callable[..., dict[str, Any]]) -> None:
+    """Answers each request with `respond(**request)`, until stdin ends."""
+    responses = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # output of libraries must not mix with responses
     for line in sys.stdin:
         try:
-            answered = answer(**json.loads(line))
+            response = respond(**json.loads(line))
         except Exception as error:
-            answered = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
-        print(json.dumps(answered), file=answers)
+            response = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+        print(json.dumps(response), file=responses)
 
 
-def peak() -> int:
-    """Bytes: the most that this process ever had in RAM.
+def peak_bytes() -> int:
+    """Returns the peak resident bytes of this process.
 
-    Linux tells it of this process alone; elsewhere it counts what the parent held at the start.
+    Linux has the value of this process alone; elsewhere it may include the parent's at the fork.
     """
     try:
         with open("/proc/self/status") as file:
-            told = dict(line.split(":", 1) for line in file)
-        return int(told["VmHWM"].split()[0]) * 1024
+            status = dict(line.split(":", 1) for line in file)
+        return int(status["VmHWM"].split()[0]) * 1024
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
