@@ -56,8 +56,8 @@ class Loaded:
 def load(path: str, which: str | None = None, dtype: str | None = None) -> Loaded:
     """Loads the model of a folder; safe while a run writes to it.
 
-        loaded = txl_tf.load("/tmp/model")
-        scorer = txl_tf.Scorer(loaded.model, loaded.tokenizer)
+    >>> loaded = txl_tf.load("model")
+    >>> scorer = txl_tf.Scorer(loaded.model, loaded.tokenizer)
 
     Args:
       path: the folder.

@@ -171,6 +171,10 @@ class LayerConfig:
 class TransformerXLConfig(StackConfig):
     """Transformer-XL (arXiv 1901.02860), with the options of the published implementations.
 
+    >>> config = txl_tf.TransformerXLConfig(
+    ...     vocab_size=256, num_layers=4, mem_len=128, attention=("local(window=32)", "dense")
+    ... )
+
     Attributes, besides those of `StackConfig`:
       mem_len: memory slots of a layer, M; 0 is no memory.
       d_embed: width of the first embedding table; None is d_model.
@@ -284,6 +288,8 @@ class EncoderConfig(StackConfig):
     """Bidirectional encoder of whole texts: each token attends to earlier and later ones.
 
     It has no memory; texts too long to be read at once need a `TransformerXLConfig`.
+
+    >>> config = txl_tf.EncoderConfig(vocab_size=256, attention=("longformer(window=64)",))
 
     Attributes, besides those of `StackConfig`:
       position: kind of positions: "xl", Transformer-XL's relative encodings, also of distances to

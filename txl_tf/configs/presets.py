@@ -19,6 +19,9 @@ def names() -> list[str]:
 def preset(name: str) -> Config:
     """Returns the configuration of that name.
 
+    >>> txl_tf.preset("enwik8_base").model.num_layers
+    12
+
     Raises:
       ValueError: the name is unknown; lists the choices.
     """

@@ -165,7 +165,14 @@ class EvalConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """Config of a whole run, written as `config.json` beside every checkpoint and export."""
+    """Config of a whole run, written as `config.json` beside every checkpoint and export.
+
+    >>> config = txl_tf.override(txl_tf.preset("tiny"), "model.num_layers=2")
+    >>> config.model.num_layers, config.train.batch_size
+    (2, 16)
+    >>> txl_tf.Config.from_json(config.to_json()) == config
+    True
+    """
 
     model: TransformerXLConfig
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
@@ -190,7 +197,10 @@ _Sections = TypeVar("_Sections")  # Config, or another dataclass whose fields ar
 
 
 def override(config: _Sections, assignment: str) -> _Sections:
-    """Returns `config` with one field changed, as in `override(config, "model.num_layers=4")`.
+    """Returns `config` with one field changed.
+
+    >>> txl_tf.override(txl_tf.preset("tiny"), "train.learning_rate=1e-3").train.learning_rate
+    0.001
 
     The value is parsed by the field's type; "none" is None, tuples are comma-separated. Several
     assignments that are only valid together need `override_all`. If train_steps becomes too small

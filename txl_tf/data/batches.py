@@ -31,6 +31,11 @@ class Batch(NamedTuple):
 class Batches:
     """Batches of one split, the same for any number of shards and reader threads.
 
+    >>> batches = txl_tf.Batches("data", "train", batch_size=2, segment_len=8)
+    >>> batch = next(batches.arrays())
+    >>> batch.ids.shape, batch.targets.shape
+    ((2, 8), (2, 8))
+
     Row b of a step continues row b of the step before; `layouts` defines the start of each row.
     Steps are counted through all epochs; starting at any step is equally fast. In layout
     "reference" rows jump from stream to stream without a restart, as in the original code.

@@ -47,7 +47,7 @@ def prepare(
 ) -> Prepared:
     """Prepares text for training and evaluation.
 
-        txl_tf.prepare({"train": "texts/*.txt", "valid": ["valid.txt"]}, "data")
+    >>> _ = txl_tf.prepare({"train": "texts/*.txt", "valid": ["valid.txt"]}, "data")
 
     Args:
       splits: the texts of each split: paths and globs, see `text.find`, or `text.Source`s.

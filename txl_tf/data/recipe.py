@@ -13,7 +13,9 @@ _FILES_WITH_ESCAPES = "vocab.txt"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How text becomes tokens.
+    """Options of converting text to tokens.
+
+    >>> recipe = txl_tf.Recipe(tokenizer="word", options={"end_of_line": "eos"}, min_count=2)
 
     Attributes:
       tokenizer: a name in `tokenizers.TOKENIZERS`; None is the tokenizer of `vocab`, else "byte".

@@ -125,7 +125,14 @@ def evaluate(
     jit: bool = False,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Evaluates a model; see `Evaluator`. Later calls with the same settings compile nothing."""
+    """Evaluates a model; see `Evaluator`. Later calls with the same settings compile nothing.
+
+    >>> model = txl_tf.load("model").model
+    >>> batches = txl_tf.Batches("data", "valid", batch_size=2, segment_len=8, mode="eval")
+    >>> evaluation = txl_tf.evaluate(model, batches)
+    >>> evaluation.scored == batches.pairs
+    True
+    """
     evaluator = reuse.kept(
         model,
         (Evaluator, batches.segment_len, reset_memory_at_documents, state, jit),

@@ -231,6 +231,13 @@ def generate(
 ) -> list[list[Continuation]]:
     """Samples continuations of prompts; see `Generator` for beam search and conversations.
 
+    >>> loaded = txl_tf.load("model")
+    >>> [samples] = txl_tf.generate(
+    ...     loaded.model, loaded.tokenizer, ["Once"], length=8, num_samples=2
+    ... )
+    >>> len(samples)
+    2
+
     Later calls with the same model, tokenizer and sampling compile nothing.
     """
     generator = reuse.kept(

@@ -14,6 +14,12 @@ from txl_tf.inference import text_scorer
 class Scorer(text_scorer.TextScorer):
     """Scores texts with a model, each from an empty memory.
 
+    >>> loaded = txl_tf.load("model")
+    >>> scorer = txl_tf.Scorer(loaded.model, loaded.tokenizer)
+    >>> score = scorer.score("Once upon a time")
+    >>> len(score.log_probs), score.nats > 0
+    (16, True)
+
     Args:
       model: a TransformerXL.
       tokenizer: the one it was trained with.

@@ -15,6 +15,8 @@ _MIN_TEMPERATURE = 1e-6  # below this, sampling in float32 is greedy
 class Sampling:
     """Settings of sampling.
 
+    >>> sampling = txl_tf.Sampling(temperature=0.8, top_k=40, top_p=0.95)
+
     Attributes:
       temperature: divides the scores; 0 is greedy.
       top_k: samples from the k best ids; None is no limit.

@@ -19,8 +19,12 @@ from txl_tf.ops.shapes import shape_of
 class Encoder(keras.Model):
     """Bidirectional stack of Transformer-XL's blocks, for texts that are read whole.
 
-        states = encoder(token_ids, lengths=lengths)
-        states = encoder.predict({"token_ids": token_ids, "lengths": lengths})
+    >>> config = txl_tf.EncoderConfig(vocab_size=256, num_layers=2, d_model=64, num_heads=2,
+    ...                               head_dim=32, d_inner=128)
+    >>> encoder = txl_tf.Encoder(config)
+    >>> ids = np.arange(20, dtype="int32").reshape(2, 10)
+    >>> encoder(ids, lengths=np.array([10, 7])).shape
+    TensorShape([2, 10, 64])
 
     Positions are relative as in Transformer-XL (arXiv 1901.02860), with negative distances to later
     tokens, or absolute; each layer has the attention of its spec, at its cost.

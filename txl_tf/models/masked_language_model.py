@@ -14,8 +14,15 @@ from txl_tf.ops.shapes import shape_of
 class MaskedLanguageModel(Head):
     """Masked language model whose output table is the embedding's (arXiv 1810.04805).
 
-        inputs, targets = model.mask(token_ids, key)
-        nats = model.nll(inputs, targets, lengths=lengths)
+    >>> from txl_tf.ops.dropout import DropoutKey
+    >>> config = txl_tf.EncoderConfig(vocab_size=257, num_layers=2, d_model=64, num_heads=2,
+    ...                               head_dim=32, d_inner=128)
+    >>> model = txl_tf.MaskedLanguageModel(config)
+    >>> ids = np.arange(20, dtype="int32").reshape(2, 10)
+    >>> key = DropoutKey(seed=tf.constant([1, 0]), rows=tf.range(2))
+    >>> inputs, targets = model.mask(ids, key)
+    >>> model.nll(inputs, targets).shape
+    TensorShape([2, 10])
 
     The vocabulary is that of the data plus one last id, the mask token.
 

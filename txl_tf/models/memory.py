@@ -12,6 +12,11 @@ class Memory(NamedTuple):
 
     Slots beyond `length` are masked, so "no memory", "initial memory" and "empty memory" are the
     same, and setting a row's length to 0 forgets it.
+
+    >>> model = txl_tf.TransformerXL(txl_tf.preset("tiny").model)
+    >>> _, mems = model(np.zeros([2, 5], "int32"))
+    >>> model.reset(mems, np.array([True, False])).length.numpy()
+    array([0, 5], dtype=int32)
     """
 
     states: tuple[Any, ...]  # L tensors [B, M, D]: each the input of its layer, newest last

@@ -31,6 +31,13 @@ class _LabelHead(Head):
 class SequenceClassifier(_LabelHead):
     """Classifier of texts, from the pooled states of their tokens.
 
+    >>> config = txl_tf.EncoderConfig(vocab_size=256, num_layers=2, d_model=64, num_heads=2,
+    ...                               head_dim=32, d_inner=128)
+    >>> classifier = txl_tf.SequenceClassifier(config, num_labels=3, pooling="max")
+    >>> ids = np.arange(20, dtype="int32").reshape(2, 10)
+    >>> classifier(ids, lengths=np.array([10, 7])).shape
+    TensorShape([2, 3])
+
     A causal backbone reads a long text in segments with a memory; the states of all segments are
     pooled, so each contributes to the result and gets a gradient.
 
@@ -58,6 +65,11 @@ class SequenceClassifier(_LabelHead):
 @keras.saving.register_keras_serializable(package="txl_tf")
 class TokenClassifier(_LabelHead):
     """Classifier of tokens; with a causal backbone, from the text up to each token.
+
+    >>> config = txl_tf.preset("tiny").model
+    >>> classifier = txl_tf.TokenClassifier(config, num_labels=5, segment_len=32)
+    >>> classifier(np.arange(20, dtype="int32").reshape(2, 10)).shape
+    TensorShape([2, 10, 5])
 
     Shapes: those of `Head`; scores are [B, T, num_labels], targets [B, T], -1 where ignored;
     targets beyond lengths are ignored.

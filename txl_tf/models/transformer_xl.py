@@ -23,10 +23,15 @@ _UNCHANGED: Any = object()
 class TransformerXL(scoring_model.ScoringModel):
     """Transformer-XL (Dai et al. 2019, arXiv 1901.02860) as a function of ids and memory.
 
-        scores, mems = model(token_ids)                     # a fresh memory
-        scores, mems = model(next_ids, mems)                # continues
-        nll, mems = model.nll(token_ids, targets, mems)     # the loss; cheap with cut-offs
-        model.fit({"token_ids": ids, "lengths": lengths}, targets)  # also predict, evaluate
+    >>> model = txl_tf.TransformerXL(txl_tf.preset("tiny").model)
+    >>> ids = np.arange(20, dtype="int32").reshape(2, 10)
+    >>> scores, mems = model(ids[:, :4])  # empty memory
+    >>> scores, mems = model(ids[:, 4:8], mems)  # continues both rows
+    >>> nll, mems = model.nll(ids[:, 8:9], ids[:, 9:], mems)  # the loss; cheap with cut-offs
+    >>> scores.shape, nll.shape, mems.length.numpy()
+    (TensorShape([2, 4, 256]), TensorShape([2, 1]), array([9, 9], dtype=int32))
+
+    Keras' `fit`, `evaluate` and `predict` take {"token_ids": ids, "lengths": lengths}.
 
     The model is stateless: memory goes in and comes out, and no gradient flows through it. A built
     model takes any batch size and any segment length.

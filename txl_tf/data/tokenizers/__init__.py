@@ -72,6 +72,10 @@ class Description:
 def load(directory: str) -> Tokenizer:
     """Loads the tokenizer of a data_dir or a model_dir.
 
+    >>> tokenizer = txl_tf.load_tokenizer("data")
+    >>> tokenizer.decode(tokenizer.encode("Once upon a time"))
+    'Once upon a time'
+
     Raises:
       ValueError: a file is missing or malformed; names it.
     """

@@ -14,6 +14,12 @@ from txl_tf.data.tokenizers import tokenizer
 class ByteTokenizer(tokenizer.Tokenizer):
     """Byte tokens: the id of a byte is its value. Any file is valid input, UTF-8 or not.
 
+    >>> tokenizer = txl_tf.TOKENIZERS["byte"]()
+    >>> tokenizer.encode("süß").tolist()
+    [115, 195, 188, 195, 159]
+    >>> tokenizer.decode([115, 195, 188, 195, 159])
+    'süß'
+
     Attributes:
       drop_newlines: whether to drop newline bytes, as in the original code's enwik8.
     """
