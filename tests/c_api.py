@@ -1,4 +1,4 @@
-"""Runs an export by TensorFlow's C library alone: the loader of TF Serving, without its Python.
+"""Runs an export in TensorFlow's C library, the loader of TF Serving, without its Python.
 
     python tests/c_api.py FOLDER REQUESTS.npz ANSWERS.npz [--library=OPS.so]
 
@@ -68,7 +68,7 @@ _FUNCTIONS = {  # name: (what it returns, what it takes)
 
 
 class Error(Exception):
-    """What the library refused; `code` is that of absl and gRPC, 3 for an invalid argument."""
+    """Error of the C library; `code` is that of absl and gRPC, 3 for an invalid argument."""
 
     def __init__(self, code, message):
         super().__init__(message)
@@ -76,24 +76,24 @@ class Error(Exception):
 
 
 def package_file(package, name):
-    """The path of a file of a package, which is not imported."""
+    """Returns the path of a file in a package, without importing the package."""
     folder = importlib.util.find_spec(package).submodule_search_locations[0]
     return str(pathlib.Path(folder) / name)
 
 
 def text_ops():
-    """The library with the ops of SentencePiece models."""
+    """Returns the path of the library with the ops of SentencePiece models."""
     return package_file("tensorflow_text", "python/ops/_sentencepiece_tokenizer.so")
 
 
 def load_library(path):
-    """Makes the ops of a library known to this process, for as long as it runs."""
+    """Registers the ops of a library in this process."""
     with _Status() as status:
         _library().TF_LoadLibrary(str(path).encode(), status)
 
 
 class Session:
-    """A loaded export. Threads may share it.
+    """A loaded export; thread-safe.
 
     Args:
       folder: of one version, with saved_model.pb and assets.extra/model.json.
@@ -144,7 +144,7 @@ class Session:
         self._session = self._graph = None
 
     def run(self, signature, **inputs):
-        """The outputs of a signature, as arrays by their names; strings are objects of bytes.
+        """Returns the outputs of a signature by name; strings are bytes of dtype object.
 
         An array is sent with the dtype that it has.
 
@@ -180,7 +180,7 @@ class Session:
         return described
 
     def _places(self, infos):
-        """Graph tensors, from names as "step_input_ids:0"."""
+        """Returns graph tensors by names such as "step_input_ids:0"."""
         places = []
         for info in infos:
             operation, _, index = info["tensor"].partition(":")
@@ -192,7 +192,7 @@ class Session:
 
 
 class _Status:
-    """A status of one call, which raises when the call has failed."""
+    """Status of a call; raises at the end of the block if the call failed."""
 
     def __enter__(self):
         self._status = _library().TF_NewStatus()
@@ -207,7 +207,7 @@ class _Status:
 
 
 class _Tensors:
-    """Tensors that are freed at the end, whoever made them."""
+    """Tensors that are freed at the end, including those created by the library."""
 
     def __init__(self, tf):
         self._tf = tf
@@ -226,16 +226,16 @@ class _Tensors:
                 self._tf.TF_DeleteTensor(tensor)
 
     def reserve(self, count):
-        """Makes room for tensors that the library will put there."""
+        """Reserves slots for tensors that the library will create."""
         self._tensors = [None] * count
 
     def array(self):
-        """The tensors, or the room for them, as C sees it."""
+        """Returns the tensors, or the slots for them, as a C array."""
         self._array = (_POINTER * len(self._tensors))(*self._tensors)
         return self._array
 
     def take(self):
-        """Takes over what the library has put into the array."""
+        """Takes ownership of the tensors that the library put into the array."""
         if hasattr(self, "_array"):
             self._tensors = list(self._array)
 
@@ -289,7 +289,7 @@ _loaded = []
 
 
 def _library():
-    """The C library, with the types of its functions."""
+    """Returns the C library, with the types of its functions."""
     if not _loaded:
         ctypes.CDLL(package_file("tensorflow", "libtensorflow_framework.so.2"), ctypes.RTLD_GLOBAL)
         library = ctypes.CDLL(package_file("tensorflow", "libtensorflow_cc.so.2"))

@@ -1,4 +1,4 @@
-"""What pytest needs that absltest.main does for a test run as a program."""
+"""Set-up for pytest that absltest.main does when a test runs as a program."""
 
 import os
 import pathlib
@@ -14,15 +14,15 @@ flags.FLAGS.mark_as_parsed()  # else create_tempdir and every flag refuse to be 
 
 @pytest.fixture(autouse=True)
 def logs_from_info_on():
-    """Tests read the log; whatever ran before in this process may have silenced it."""
+    """Resets the verbosity, which earlier tests may have changed: tests read the log."""
     logging.set_verbosity(logging.INFO)
 
 
 def pytest_collection_modifyitems(items):
-    """Skips what TensorFlow itself cannot run where oneDNN is held below what the processor has.
+    """Skips tests in which TensorFlow would crash if oneDNN is limited below the processor.
 
-    TensorFlow asks the processor whether oneDNN multiplies in 16 bits, not oneDNN, and ends in a
-    segmentation fault where `ONEDNN_MAX_CPU_ISA` says otherwise.
+    TensorFlow asks the processor, not oneDNN, whether 16-bit products are available, and ends in a
+    segmentation fault if `ONEDNN_MAX_CPU_ISA` excludes them.
     """
     isa = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     cpu = pathlib.Path("/proc/cpuinfo")

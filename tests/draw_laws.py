@@ -1,4 +1,4 @@
-"""Seeds of every sign, and whether a draw is the same number by number however it is compiled."""
+"""Law of stateless draws: equal values eagerly, in a graph and under XLA, for seeds of any sign."""
 
 import itertools
 
@@ -15,7 +15,7 @@ SEEDS = np.concatenate(
 
 
 def check_compiled(draw):
-    """Holds draw(seed), a tensor, to its own eager values in a graph and under XLA."""
+    """Checks that draw(seed), a tensor, is the same eagerly, in a graph and under XLA."""
     functions = [tf.function(draw, jit_compile=jit, autograph=False) for jit in (False, True)]
     for seed in map(tf.constant, SEEDS):
         expected = draw(seed)

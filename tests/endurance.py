@@ -1,12 +1,12 @@
-"""Long trials of training that a developer runs by hand; each prints one JSON object.
+"""Long training trials, run by hand; each prints one JSON object.
 
     python tests/endurance.py kills --kills=20 --seed=1 --text=FILE
     python tests/endurance.py flat --steps=3000
 
-kills: trains a small model on the text undisturbed, then again with `kill -9` at random moments
-and a new start after each, and compares the last checkpoints bit by bit. Exit code 1: they differ.
+kills: trains a small model on the text without interruption, then again with `kill -9` at random
+times and a restart after each; compares the last checkpoints bitwise. Exit code 1: they differ.
 
-flat: trains the preset tiny on the built-in corpus; memory and step time early and late, traces.
+flat: trains preset tiny on the built-in corpus; compares memory and step time early and late.
 """
 
 import argparse
@@ -47,7 +47,7 @@ _SMALL = {  # saves at every other step, so that many kills fall into saves
 
 
 def kills(text, folder, *, kills, seed, steps, jit=False):
-    """Trains on a text file with and without kills -> what happened, as a dict.
+    """Trains on a text file with and without kills; returns the outcome as a dict.
 
     One kill in four falls into the start of the program. The others are due at steps drawn from
     all of the run, and come up to a tenth of a second after that step, or after the first one that
@@ -99,7 +99,7 @@ def compare(found, expected, step):
 
 
 def _state(path, step):
-    """{name: (type, shape, bytes)} of the arrays in the two checkpoints of a model_dir."""
+    """Returns {name: (type, shape, bytes)} of the arrays in both checkpoints of a model_dir."""
     import tensorflow as tf  # takes seconds to import
 
     from txl_tf import model_dir as model_dirs
@@ -118,7 +118,7 @@ def _state(path, step):
 
 
 def flat(folder, *, steps, jit):
-    """Trains tiny on the built-in corpus in this process -> memory, times and traces, as a dict."""
+    """Trains tiny on the built-in corpus in this process; returns memory, times and traces."""
     import keras
 
     from txl_tf.configs import presets
@@ -152,7 +152,7 @@ def flat(folder, *, steps, jit):
 
 
 class _Watch:
-    """Stands before the train step and measures each: its seconds, and the memory after it."""
+    """Wraps the train step and measures each call: its seconds, and the memory after it."""
 
     def __init__(self, make):
         self._make = make
@@ -172,13 +172,13 @@ class _Watch:
 
 
 def resident_bytes():
-    """Memory of this process that is in use now; Linux alone tells."""
+    """Returns the resident memory of this process; Linux only."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _train(data, model_dir, changes):
-    """Runs the program to its end; returns when it logged a step for the first time."""
+    """Runs the program to its end; returns the time of its first logged step."""
     process = _start(data, model_dir, changes)
     lines, first = [], None
     for line in process.stderr:
@@ -212,9 +212,9 @@ def _start(data, model_dir, changes):
 
 
 def _step_of(line):
-    """The step that a line of the log tells of; 0 where it tells of none."""
-    told = line.partition(" step=")[2].partition(" ")[0]
-    return int(told) if told.isdigit() else 0
+    """Returns the step in a log line, or 0 without one."""
+    step = line.partition(" step=")[2].partition(" ")[0]
+    return int(step) if step.isdigit() else 0
 
 
 def _call(program, *flags):

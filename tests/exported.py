@@ -1,4 +1,4 @@
-"""SavedModels of tiny models, each alone in a folder, and how their signatures are called."""
+"""SavedModels of tiny models, each alone in a folder, and calls of their signatures."""
 
 import atexit
 import functools
@@ -43,7 +43,7 @@ def make_tokenizer(kind):
 
 
 def make_model(kind="letters", **changes):
-    """Two layers for letters, which show their order; one for the other kinds, which show text."""
+    """Returns a model of two layers for characters, to show their order, or else of one."""
     return _make_model(kind, **changes)
 
 
@@ -56,7 +56,7 @@ def _make_model(kind, **changes):
 
 
 def folder_of(kind="letters", changes=(), **options):
-    """The folder of an export in which nothing but the export is left."""
+    """Returns the folder of an export that contains nothing else."""
     return _folder_of(kind, changes, **OPTIONS | options)
 
 
@@ -96,7 +96,7 @@ def initial(found, rows):
 
 
 def step(found, ids, state, lengths=None, name="step"):
-    """Scores and the state after ids [B, T]."""
+    """Returns the scores of ids [B, T] and the state after them."""
     dtype = np.int64 if name == "step_int64" else np.int32
     lengths = np.full(len(ids), ids.shape[1]) if lengths is None else np.array(lengths)
     outputs = call(found[name], input_ids=ids.astype(dtype), lengths=lengths.astype(dtype), **state)

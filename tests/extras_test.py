@@ -1,4 +1,4 @@
-"""Packages of extras: what is missing is named with its extra, in one line."""
+"""Packages of extras: a missing one is named with its extra, in one line."""
 
 import os
 import subprocess

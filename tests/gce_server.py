@@ -1,4 +1,4 @@
-"""A stand-in for the metadata server of a Google Compute Engine VM."""
+"""Fake metadata server of a Google Compute Engine VM."""
 
 import http.server
 import threading
@@ -7,7 +7,7 @@ _FOLDER = "/computeMetadata/v1/instance/"
 
 
 class MetadataServer:
-    """Answers on a free port of this machine while it is entered.
+    """Fake metadata server on a free local port; a context manager.
 
     Attributes:
       host: for GCE_METADATA_HOST.

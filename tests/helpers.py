@@ -1,4 +1,4 @@
-"""What several tests need: a tiny configuration, loud weights, golden data, workers."""
+"""Shared helpers: a tiny configuration, large weights, golden data, workers."""
 
 import contextlib
 import pathlib
@@ -17,7 +17,7 @@ GOLDEN = ROOT / "tests" / "golden"  # small arrays, in every clone
 
 
 def shared(path):
-    """A file or folder beside the project; a test that needs it skips where it is absent."""
+    """Returns a file or folder beside the project; skips the test if it is absent."""
     found = ROOT.parent / "shared" / path
     if not found.exists():
         raise unittest.SkipTest(f"needs ../shared/{path}, which is not here")
@@ -25,19 +25,19 @@ def shared(path):
 
 
 def program_names():
-    """Modules of txl_tf.cli that are programs."""
+    """Returns the names of the modules of txl_tf.cli that are programs."""
     modules = sorted((ROOT / "txl_tf" / "cli").glob("*.py"))
     return [path.stem for path in modules if "\ndef run() -> NoReturn:" in path.read_text()]
 
 
 def tiny_config(**changes):
-    """V 11, L 2, D 8, H 2, K 4, F 16, no dropout, with `changes`."""
+    """Returns a config of V 11, L 2, D 8, H 2, K 4, F 16, no dropout, with `changes`."""
     sizes = dict(vocab_size=11, num_layers=2, d_model=8, num_heads=2, head_dim=4, d_inner=16)
     return TransformerXLConfig(**(sizes | dict(mem_len=4, dropout=0.0) | changes))
 
 
 def loud(model, seed=0, deviation=0.5):
-    """Gives every weight a deviation that makes mistakes show; norms stay near 1. Returns model."""
+    """Redraws all weights large enough to make errors visible; norms stay near 1. Returns model."""
     draw = np.random.default_rng(seed)
     for weight in model.trainable_variables:
         centre = 1.0 if weight.name == "gamma" else 0.0
@@ -46,19 +46,19 @@ def loud(model, seed=0, deviation=0.5):
 
 
 def draw_ids(*shape, vocab_size=11, seed=0):
-    """Token ids, the same for the same arguments. int32."""
+    """Returns int32 token ids, a function of the arguments."""
     return np.random.default_rng(seed).integers(vocab_size, size=shape).astype("int32")
 
 
 def temp_dir(test):
-    """A new folder for `test`, removed when it ends."""
+    """Returns a new folder that is removed when `test` ends."""
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
     return pathlib.Path(folder.name)
 
 
 def usual_signals(test):
-    """Gives SIGINT and SIGTERM their default action until `test` ends, in child processes too.
+    """Resets SIGINT and SIGTERM to their default actions until `test` ends, also in children.
 
     Processes that a shell starts in the background inherit SIGINT as ignored, and pass it on.
     """
@@ -70,7 +70,7 @@ def usual_signals(test):
 
 
 def write_data(folder, vocab_size=11, seed=0, **tokens):
-    """A prepared data set of random characters; `tokens` of each split. Returns the folder."""
+    """Writes prepared data of random characters, `tokens` of each split; returns the folder."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = tokenizers.CharTokenizer(
@@ -96,7 +96,7 @@ def write_data(folder, vocab_size=11, seed=0, **tokens):
 
 
 def cluster(size):
-    """TF_CONFIG of each worker, on free ports of this machine."""
+    """Returns the TF_CONFIG of each worker, on free local ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(size)]
         for each in sockets:

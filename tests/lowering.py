@@ -1,4 +1,4 @@
-"""The compiled steps of a config as XLA HLO, lowered without a value of any weight."""
+"""The compiled steps of a config as XLA HLO, lowered without values of weights."""
 
 import contextlib
 import dataclasses
@@ -48,7 +48,7 @@ class Instruction(NamedTuple):
         return _ARRAY.findall(self.shape)
 
     def size(self):
-        """Elements of the result."""
+        """Number of elements of the result."""
         return sum(
             int(np.prod([int(n) for n in re.findall(r"\d+", sizes)], dtype=np.int64))
             for _, sizes in self.arrays()
@@ -56,7 +56,7 @@ class Instruction(NamedTuple):
 
 
 def instructions(hlo):
-    """All lines of HLO text that are instructions."""
+    """Returns the instructions of HLO text."""
     found, is_entry = [], False
     for line in hlo.splitlines():
         if line.endswith("{") and not line.startswith(" "):
@@ -67,7 +67,7 @@ def instructions(hlo):
 
 
 def lower(function, *arguments):
-    """The HLO of a function of nested tf.TensorSpecs, compiled as one program."""
+    """Returns the HLO of a function of nested tf.TensorSpecs, compiled as one program."""
 
     @tf.function(jit_compile=True, autograph=False)
     def flat(*leaves):
@@ -123,7 +123,7 @@ class Lowering:
         return 3 * self.model.count_params()
 
     def train_step(self):
-        """Forward, backward, clip and Adam, as HLO; or a loop over such, if the config has one."""
+        """Returns the training step as HLO, or a loop of steps if so configured."""
         trained = self.model, self.optimizer, make_distribution("one_device"), self.config
         segment = self._segment(self.rows, self.config.train.segment_len)
         batch = Batch(*segment, tf.TensorSpec([], tf.bool))
@@ -134,7 +134,7 @@ class Lowering:
         return lower(step.make_train_loop(*trained), (batch,) * at_once, memory)
 
     def eval_step(self):
-        """The loss of a segment on cached keys and values, with the lengths of evaluation."""
+        """Returns the evaluation step as HLO: the loss of a segment with cached keys and values."""
         config = self.config.eval
         given = {n: getattr(config, n) for n in ("mem_len", "clamp_len", "attention_span")}
         segment_len = config.segment_len or self.config.train.segment_len
@@ -151,7 +151,7 @@ class Lowering:
 
     @staticmethod
     def _segment(rows, tokens):
-        """Specs of ids, targets and document starts."""
+        """Returns the specs of ids, targets and document starts."""
         kinds = (tf.int32, tf.int32, tf.bool)
         return tuple(tf.TensorSpec([rows, tokens], kind) for kind in kinds)
 
@@ -172,6 +172,6 @@ def of_preset(name, num_layers=None):
 
 
 def _specs(make, rows):
-    """The specs of what make(rows) returns."""
+    """Returns the specs of the result of make(rows)."""
     with tf.Graph().as_default():
         return tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), make(rows))

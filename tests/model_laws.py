@@ -1,6 +1,6 @@
-"""Laws of a causal model with memory, whatever its kinds of position, attention and feed-forward.
+"""Laws of a causal model with memory, for any kind of position, attention and feed-forward.
 
-A test class takes them in as a mixin, before `parameterized.TestCase`, and names its kinds.
+A test class inherits them as a mixin, before `parameterized.TestCase`, and names its kinds.
 """
 
 import keras
@@ -14,12 +14,12 @@ from txl_tf.models.transformer_xl import TransformerXL
 
 
 def _compiled(function):
-    """Returns a graph of it, which costs less than running it op by op some ten times."""
+    """Returns a compiled function, cheaper than ten eager runs."""
     return tf.function(function, autograph=False)
 
 
 class Laws:
-    """Each test holds every kind to a law.
+    """Mixin of laws; each test checks every kind.
 
     Attributes:
       KINDS: names, of which `make_model(kind, **changes)` makes models without dropout whose
@@ -33,7 +33,7 @@ class Laws:
     LENGTH = 12
 
     def each(self, kinds=None):
-        """(model, ids [2, LENGTH]) of each kind, in a subtest of its name."""
+        """Yields (model, ids [2, LENGTH]) of each kind, in a subtest of its name."""
         for kind in self.KINDS if kinds is None else kinds:
             with self.subTest(kind):
                 yield self.make_model(kind), helpers.draw_ids(2, self.LENGTH)

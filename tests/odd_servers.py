@@ -1,4 +1,4 @@
-"""Servers that answer what they are told to, for tests of clients: HTTP and gRPC."""
+"""Fake HTTP and gRPC servers with given responses, for tests of clients."""
 
 import concurrent.futures
 import contextlib
@@ -36,7 +36,7 @@ METADATA = {
 
 @contextlib.contextmanager
 def rest(answers, metadata=METADATA, drip=0.0):
-    """Yields the address of a server whose `answers` are by signature; values are as in JSON.
+    """Yields the address of an HTTP server with the given `answers` by signature, as JSON values.
 
     Bytes are sent as they are. With `drip`, a byte comes each so many seconds.
     """
@@ -49,8 +49,8 @@ def rest(answers, metadata=METADATA, drip=0.0):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             self.send(answers[body["signature_name"]])
 
-        def send(self, told):
-            content = told if isinstance(told, bytes) else json.dumps(told).encode()
+        def send(self, body):
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
@@ -75,7 +75,7 @@ def rest(answers, metadata=METADATA, drip=0.0):
 
 @contextlib.contextmanager
 def grpc_server(outputs, delay=0.0):
-    """Yields the address of a server that answers every request with these TensorProtos by name."""
+    """Yields the address of a gRPC server that answers all requests with these TensorProtos."""
     answer = messages.MESSAGES["PredictResponse"]()
     for name, tensor in outputs.items():
         answer.outputs.add(key=name).value.CopyFrom(tensor)

@@ -1,4 +1,4 @@
-"""Runs in an environment with torch and transformers: makes models, saves them, records outputs.
+"""Makes models with torch and transformers, saves them and records their outputs.
 
     PYTHON tests/parity_peer.py FOLDER < configurations.json
 
@@ -17,7 +17,7 @@ SEGMENTS = 5
 
 
 def make_model(options, seed):
-    """A model whose weights are loud enough for mistakes to show."""
+    """Returns a model with weights large enough to make errors visible."""
     options = dict(options)
     share = options.pop("share", True)
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Pickles and PyTorch files put together byte by byte, so that tests need no PyTorch."""
+"""Pickles and PyTorch files, assembled byte by byte so that tests need no PyTorch."""
 
 import dataclasses
 import struct
@@ -22,7 +22,7 @@ class Global:
 
 @dataclasses.dataclass(frozen=True)
 class Raw:
-    """Opcodes as they are."""
+    """Raw opcodes."""
 
     code: bytes
 
@@ -36,7 +36,7 @@ class Bytes2:
 
 @dataclasses.dataclass(frozen=True)
 class Do:
-    """Some values, and the opcode that makes one of them."""
+    """Values, and the opcode that combines them into one."""
 
     values: tuple[Any, ...]
     opcode: bytes
@@ -64,7 +64,7 @@ def made(path, **fields):
 
 
 def code(value):
-    """The opcodes of a value."""
+    """Returns the opcodes of a value."""
     match value:
         case None:
             return b"N"
@@ -141,7 +141,7 @@ def write_legacy(path, value, storages, *, kinds=None):
 
 
 class PickleFileTest(parameterized.TestCase):
-    """Tests that write a pickle and read it; nothing may create `canary`."""
+    """Base class of tests that write a pickle and read it; nothing may create `canary`."""
 
     def setUp(self):
         super().setUp()
@@ -154,7 +154,7 @@ class PickleFileTest(parameterized.TestCase):
         return restricted_unpickler.load(str(self.path), **options)
 
     def refuse(self, data, message):
-        """Asserts that a pickle is refused by a line that names the file, and that nothing ran."""
+        """Asserts that a pickle is rejected by an error that names the file, and nothing ran."""
         with self.assertRaisesRegex(ValueError, message) as caught:
             self.load(data)
         text = str(caught.exception)

@@ -1,4 +1,4 @@
-"""A stand-in for tensorflow_model_server: its gRPC and REST interfaces around `c_api`.
+"""Fake tensorflow_model_server: its gRPC and REST interfaces on top of `c_api`.
 
     with prediction_service.Service({"book": "EXPORTS/book"}) as service:
         service.grpc, service.rest  # "localhost:40001", "http://localhost:40002"
@@ -47,7 +47,7 @@ _FIELDS = {
 
 
 class Service:
-    """Listens from `with` on until its end.
+    """Server that listens within a `with` block.
 
     Args:
       models: name -> folder of versions.
@@ -149,7 +149,7 @@ class _Predictor(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 
 class _Aborts:
-    """Turns errors of the C API into gRPC's."""
+    """Converts errors of the C API to gRPC's."""
 
     def __init__(self, context):
         self._context = context
@@ -201,10 +201,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, verb, body):
         try:
-            code, told = 200, self._result(verb, body)
+            code, result = 200, self._result(verb, body)
         except c_api.Error as error:
-            code, told = _HTTP.get(error.code, 500), {"error": str(error)}
-        content = json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogateescape")
+            code, result = _HTTP.get(error.code, 500), {"error": str(error)}
+        content = json.dumps(result, ensure_ascii=False).encode("utf-8", "surrogateescape")
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
@@ -281,7 +281,7 @@ def _to_json(value):
 def _metadata(name, version, session):
     """As GetModelMetadata in proto3's JSON."""
 
-    def told(info):
+    def tensor_info(info):
         number = _NUMBERS[info["dtype"]]
         shape = info["shape"]
         dims = [] if shape is None else [{"size": str(size), "name": ""} for size in shape]
@@ -293,7 +293,7 @@ def _metadata(name, version, session):
 
     signatures = {
         signature: {
-            side: {key: told(info) for key, info in described[side].items()}
+            side: {key: tensor_info(info) for key, info in described[side].items()}
             for side in ("inputs", "outputs")
         }
         for signature, described in session.description["signatures"].items()

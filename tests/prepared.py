@@ -1,4 +1,4 @@
-"""Reads back what `prepare` wrote, by TensorFlow and JSON alone."""
+"""Reads the output of `prepare` with only TensorFlow and JSON."""
 
 import json
 import pathlib
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def stream(folder, split="train"):
-    """The tokens of a split and the positions where documents begin, as lists."""
+    """Returns the tokens of a split and the positions of document starts, as lists."""
     tokens, starts = [], []
     for path in sorted(pathlib.Path(folder).glob(f"{split}-*.tfrecord")):
         for record in tf.data.TFRecordDataset(str(path)):
@@ -29,7 +29,7 @@ def contents(folder):
 
 
 def text(size, seed=0):
-    """Lines of words, some of them rare, blank lines now and then; about `size` characters."""
+    """Returns lines of words, some rare, with some blank lines, of about `size` characters."""
     draw = np.random.default_rng(seed)
     syllables = [first + second for first in "klmtspv" for second in "aiou"]
     pairs = [first + second for first in syllables for second in syllables]

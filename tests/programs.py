@@ -1,4 +1,4 @@
-"""Runs the programs of scripts/, without loading TensorFlow anew for each.
+"""Runs the programs of scripts/ without loading TensorFlow for each run.
 
 The first run of a program is one of its own, from the start, as a user's. Later ones are forked
 from a process in which TensorFlow is loaded and nothing of it used: each has its own arguments,
@@ -26,7 +26,7 @@ _started: set[str] = set()
 
 
 def run(program, *flags, stdin=b"", environment=None, fresh=False):
-    """Runs it -> subprocess.CompletedProcess of bytes; a `fresh` run is always from the start."""
+    """Runs a program; returns a CompletedProcess of bytes. A `fresh` run is a new process."""
     path = str(_FOLDER / f"{program}.py")
     if environment is None:
         environment = os.environ | {"PYTHONPATH": str(helpers.ROOT), "CUDA_VISIBLE_DEVICES": ""}
@@ -46,7 +46,7 @@ def run(program, *flags, stdin=b"", environment=None, fresh=False):
 
 @functools.cache
 def _server(owner):
-    """A function that sends a request and returns the exit code; of the process `owner`."""
+    """Returns a function that sends a request and returns the exit code, of process `owner`."""
     ours, theirs = socket.socketpair()
     command = [sys.executable, __file__, str(theirs.fileno())]
     environment = os.environ | {

@@ -1,4 +1,4 @@
-"""Trains a model on a stream of ids in seconds, for tests that need one that has learnt."""
+"""Trains a model on a stream of ids in seconds, for tests that need a trained one."""
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def train(model, ids, *, steps, batch_size=16, segment_len=64, learning_rate=2e-3):
-    """Rows read on from step to step, and start anew at the end. Returns the last loss."""
+    """Trains on rows that continue from step to step and restart at the end; returns the loss."""
     size = (len(ids) - 1) // batch_size
     rows = np.stack([ids[b * size : (b + 1) * size + 1] for b in range(batch_size)])
     warm_up = steps // 4

@@ -1,4 +1,4 @@
-"""Trains on several replicas, in a process of its own: they have to be there from its start.
+"""Trains on several replicas, in a process of its own as they must exist from its start.
 
     python tests/replicas.py REPLICAS OUT.npz                       twenty steps, see `run`
     python tests/replicas.py REPLICAS OUT.npz AT_ONCE               the same, so many in a call
@@ -19,7 +19,7 @@ SIZES = dict(num_layers=1, mem_len=8)  # of the model
 
 
 def batches():
-    """Batches of the reader's form; the rows of one in four have one real token."""
+    """Returns batches as the reader does; in every fourth, rows have a single real token."""
     from txl_tf.data.batches import Batch
 
     draw = np.random.default_rng(5)
@@ -32,7 +32,7 @@ def batches():
 
 
 def run(distribution, at_once=1, **changes):
-    """Rows of 4, 4, 4 and 1 real tokens, memory, clipping, accumulation and dropout.
+    """Trains on rows of 4, 4, 4 and 1 real tokens, with clipping, accumulation and dropout.
 
     -> loss, tokens, rate and gradient norm of each step; final weights; memory in row order.
     """
@@ -53,7 +53,7 @@ def run(distribution, at_once=1, **changes):
     train_step = step.make_train_step(model, adam, distribution, config)
     train_loop = step.make_train_loop(model, adam, distribution, config)
     first, end = distribution.rows(ROWS)
-    memory, told = distribution.deal(model.initial_mems(end - first)), []
+    memory, recorded_metrics = distribution.deal(model.initial_mems(end - first)), []
     mine = [
         distribution.deal(tf.nest.map_structure(lambda x: x[first:end] if x.ndim else x, batch))
         for batch in batches()
@@ -62,28 +62,28 @@ def run(distribution, at_once=1, **changes):
         several = tuple(mine[start : start + at_once])
         function, given = (train_step, several[0]) if at_once == 1 else (train_loop, several)
         metrics, memory = function(given, memory)
-        told += np.stack([np.ravel(value) for value in metrics[:4]], axis=1).tolist()
+        recorded_metrics += np.stack([np.ravel(value) for value in metrics[:4]], axis=1).tolist()
     found = {f"weight_{i}": v.numpy() for i, v in enumerate(model.trainable_variables)}
     leaves = tf.nest.flatten(distribution.gather(memory))
     found |= {f"memory_{i}": np.array(leaf) for i, leaf in enumerate(leaves)}
-    return found | {"told": np.array(told)}
+    return found | {"metrics": np.array(recorded_metrics)}
 
 
 def train(distribution, data_dir, model_dir, steps):
-    """A run, begun or gone on with. -> loss of each step, and of the last validation."""
+    """Starts or resumes a run; returns the loss of each step and of the last validation."""
     import helpers
     from txl_tf.configs.run import Config, EvalConfig, TrainConfig
     from txl_tf.training import loop
     from txl_tf.training import step as step_lib
 
-    told = []
+    losses = []
 
     def make(*args):
         step = step_lib.make_train_step(*args)
 
         def recorded(batch, memory):
             metrics, memory = step(batch, memory)
-            told.append(float(metrics.loss))
+            losses.append(float(metrics.loss))
             return metrics, memory
 
         return recorded
@@ -99,11 +99,11 @@ def train(distribution, data_dir, model_dir, steps):
     )
     keras.utils.set_random_seed(1)
     result = loop.train(config, data_dir=data_dir, model_dir=model_dir, distribution=distribution)
-    return {"told": np.array([*told, result.valid.nats_per_token])}
+    return {"metrics": np.array([*losses, result.valid.nats_per_token])}
 
 
 def main(replicas, path, *run_of):
-    """Runs on so many replicas."""
+    """Runs on the given number of replicas."""
     from txl_tf.training.distribution import make_distribution
 
     (cpu,) = tf.config.list_physical_devices("CPU")

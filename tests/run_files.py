@@ -1,4 +1,4 @@
-"""What tests ask of the files of a run: their contents, their curves, and damage to them."""
+"""Files of a run: their contents, their curves, and damage to them."""
 
 import json
 import os
@@ -14,7 +14,7 @@ DAMAGES = ("data removed", "index removed", "index cut", "index empty", "data cu
 
 
 def contents(path, step):
-    """All arrays of a checkpoint of a model_dir, but for TensorFlow's own."""
+    """Returns all arrays of a checkpoint of a model_dir, except TensorFlow's own."""
     prefix = os.path.join(path, model_dir.CHECKPOINTS, f"ckpt-{step}")
     reader = tf.train.load_checkpoint(prefix)
     names = [n for n in reader.get_variable_to_shape_map() if n.split("/")[0] in PARTS]
@@ -22,7 +22,7 @@ def contents(path, step):
 
 
 def check_same(test, found, expected):
-    """Holds two `contents` to be equal to the last bit, and complete."""
+    """Checks that two `contents` are bitwise equal and complete."""
     test.assertEqual(found.keys(), expected.keys())
     test.assertEqual({name.split("/")[0] for name in found}, set(PARTS))
     for name, value in expected.items():
@@ -30,7 +30,7 @@ def check_same(test, found, expected):
 
 
 def curve(folder):
-    """All points of the event files in a folder: {(name, step): value}; a text is a string."""
+    """Returns the points of the event files in a folder, {(name, step): value}."""
     found = {}
     for path in sorted(pathlib.Path(folder).glob("events*")):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
@@ -42,7 +42,7 @@ def curve(folder):
 
 
 def metrics(path):
-    """The lines of a run's metrics.jsonl; NaN and infinity would be refused."""
+    """Returns the lines of a run's metrics.jsonl; raises for NaN and infinity."""
 
     def refuse(name):
         raise ValueError(f"{name} is not JSON")
@@ -52,7 +52,7 @@ def metrics(path):
 
 
 def damage(prefix, how):
-    """Spoils the files of a checkpoint; `how` is one of `DAMAGES`."""
+    """Damages the files of a checkpoint; `how` is one of `DAMAGES`."""
     data, index = f"{prefix}.data-00000-of-00001", f"{prefix}.index"
     path = index if how.startswith("index") else data
     size = os.path.getsize(path)

@@ -18,7 +18,7 @@ def write(
     streams=(),
     **counts,
 ):
-    """A data set of one split, "train", its shards equal but for a token. Returns the folder.
+    """Writes data of one split, "train", in shards of equal size up to a token; returns the folder.
 
     `counts` are more fields of the split, such as bytes.
     """
@@ -51,7 +51,7 @@ def write(
 
 
 def example(tokens, document_start):
-    """The bytes of one run, by the protocol buffer library."""
+    """Returns the serialized Example of a run, by the protocol buffer library."""
     lists = dict(tokens=tokens, document_start=document_start)
     feature = {
         name: tf.train.Feature(int64_list=tf.train.Int64List(value=map(int, values)))

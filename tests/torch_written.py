@@ -1,4 +1,4 @@
-"""Files of PyTorch, written without it; see `pickled`."""
+"""PyTorch files, written without PyTorch; see `pickled`."""
 
 import numpy as np
 from absl.testing import parameterized
@@ -12,7 +12,7 @@ FORMATS = dict(zip=pickled.write_zip, legacy=pickled.write_legacy)
 
 
 class TorchFileTest(parameterized.TestCase):
-    """Tests that write a file of PyTorch and read it."""
+    """Base class of tests that write a PyTorch file and read it."""
 
     def setUp(self):
         super().setUp()
@@ -27,7 +27,7 @@ class TorchFileTest(parameterized.TestCase):
         return torch_files.load(self.write(form, value, storages, **options))
 
     def refuse(self, message, read=torch_files.load):
-        """Asserts that the file is refused by a line that names it."""
+        """Asserts that the file is rejected, with a message that names it."""
         with self.assertRaisesRegex(ValueError, message) as caught:
             read(str(self.path))
         self.assertStartsWith(str(caught.exception), str(self.path))

@@ -22,7 +22,7 @@ _LEAD, _REST = 0xC3, 0xBC  # the bytes of "ü"
 
 
 def _table():
-    """Scores by a hash of what was read. [97, V]"""
+    """Returns scores by the hash of the read bytes, [97, V]."""
     draw = np.random.default_rng(3)
     table = np.full([97, VOCAB_SIZE], -9.0, np.float32)
     liked = [*b"abcdefg ", _LEAD, _LEAD]
@@ -40,7 +40,7 @@ class _Toy(tf.Module):
         return self._state(tf.zeros([tf.reduce_sum(batch_size), MEMORY]), 0)
 
     def _state(self, history, mem_length):
-        """history [B, M], ids + 1, 0 where there is none."""
+        """Returns the state of a history [B, M] of ids + 1, 0 for none."""
         keys = tf.cast(history[:, None, None, :, None], self.state_dtype)  # [B, 1, 1, M, 1]
         length = tf.broadcast_to(mem_length, tf.shape(history)[:1])
         return dict(keys=keys, values=-keys, mem_length=tf.cast(length, tf.int32))
@@ -98,11 +98,11 @@ class _Toy(tf.Module):
         checked = tf.debugging.Assert(length[0] < 100, [refusal])
         with tf.control_dependencies([checked]):
             values = [length, temperature, top_k, top_p, seed]
-            told = [
+            arguments = [
                 tf.strings.as_string(value, precision=2 if value.dtype.is_floating else -1)
                 for value in values
             ]
-            return dict(text=tf.strings.join([" of ", prompts, *told], separator="|"))
+            return dict(text=tf.strings.join([" of ", prompts, *arguments], separator="|"))
 
 
 def _signatures(toy):

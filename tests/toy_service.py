@@ -14,7 +14,7 @@ WAYS = ("grpc", "rest")
 
 
 class ServerTestCase(parameterized.TestCase):
-    """Models on a server: two versions of "toy"; "half", whose state is float16."""
+    """Base class of tests with a server of two versions of "toy", and "half" of float16 state."""
 
     @classmethod
     def setUpClass(cls):

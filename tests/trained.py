@@ -1,4 +1,4 @@
-"""A small prepared data set and a model_dir for it, as the programs and `inference` find them."""
+"""Small prepared data and a model_dir for it, for tests of programs and `inference`."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ TEXT = prepared.text(1200)
 
 
 def prepare_data(folder, tokenizer="byte", text=TEXT, **options):
-    """Writes `text` as the split valid, and as train what the vocabulary needs. -> data_dir"""
+    """Prepares `text` as the splits train and valid; returns the data_dir."""
     folder = pathlib.Path(folder) / "data"
     splits = {s: [texts.Source.from_text(f"{s}.txt", text)] for s in ("train", "valid")}
     prepare.prepare(splits, str(folder), recipe.Recipe(tokenizer=tokenizer, **options))
@@ -24,7 +24,7 @@ def prepare_data(folder, tokenizer="byte", text=TEXT, **options):
 
 
 def describe(folder, data_dir, seed=4, mem_len=8, **changes):
-    """Writes a model_dir for that data, with loud weights. -> model_dir"""
+    """Writes a model_dir for the data, with random weights; returns its path."""
     folder = str(pathlib.Path(folder) / "model")
     tokenizer = tokenizers.load(data_dir)
     sizes = dict(vocab_size=tokenizer.vocab_size, mem_len=mem_len, **changes)
@@ -39,7 +39,7 @@ def describe(folder, data_dir, seed=4, mem_len=8, **changes):
 
 
 def run(program, *flags, stdin="", code=0, fresh=False):
-    """Runs a program of scripts/ -> (stdout, stderr); another exit code than `code` is an error."""
+    """Runs a program of scripts/, expecting exit code `code`; returns stdout and stderr."""
     stdin = stdin if isinstance(stdin, bytes) else stdin.encode()
     done = programs.run(program, *flags, stdin=stdin, fresh=fresh)
     stderr = done.stderr.decode()
@@ -49,5 +49,5 @@ def run(program, *flags, stdin="", code=0, fresh=False):
 
 
 def last_json(stdout):
-    """The object on the last line."""
+    """Returns the JSON object on the last line."""
     return json.loads(stdout.splitlines()[-1])

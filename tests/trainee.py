@@ -1,4 +1,4 @@
-"""A tiny model with its step, and batches for it."""
+"""Tiny model with its training step, and batches for it."""
 
 import numpy as np
 import tensorflow as tf
@@ -47,12 +47,12 @@ class Trainee:
         self.memory = self.model.initial_mems(ROWS)
 
     def steps(self, *batches):
-        """Metrics of each batch, as rows of an array."""
-        told = []
+        """Trains on each batch; returns the metrics as rows of an array."""
+        rows = []
         for batch in batches:
             metrics, self.memory = self.step(batch, self.memory)
-            told.append([float(value) for value in metrics])
-        return np.array(told)
+            rows.append([float(value) for value in metrics])
+        return np.array(rows)
 
     def weights(self):
         return [v.numpy() for v in self.model.trainable_variables]
@@ -73,5 +73,5 @@ def atol_of(trainee):
 
 
 def farthest(found, expected):
-    """The largest difference in two lists of arrays."""
+    """Returns the largest difference between two lists of arrays."""
     return max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True))

@@ -1,4 +1,4 @@
-"""An embedding and a softmax over its tables, of every kind, and what they should compute."""
+"""Embeddings and softmaxes over their tables, of every kind, and oracles of their results."""
 
 import numpy as np
 import tensorflow as tf
@@ -59,7 +59,7 @@ class Words:
         return [weight.value for weight in weights]
 
     def parts(self):
-        """For each cluster the table, the projection (or None) and the bias that serve it."""
+        """Returns the table, the projection (or None) and the bias of each cluster."""
         softmax, embedding = self.softmax, self.embedding
         tables = embedding.tables if softmax.tie_embeddings else softmax.tables
         for i, bias in enumerate(softmax.biases):
@@ -81,7 +81,7 @@ def log_softmax(logits):
 
 
 def oracle(words, hidden):
-    """Scores of all words, token by token in float64."""
+    """Returns the scores of all words, token by token in float64."""
     softmax = words.softmax
     scores = np.zeros([*hidden.shape[:-1], 11])
     for place in np.ndindex(*hidden.shape[:-1]):
@@ -112,14 +112,14 @@ def oracle_nats(words, hidden, targets):
 
 
 def naive_nats(words, hidden, targets):
-    """Nats by way of the scores of all words of all tokens."""
+    """Returns the loss computed from the scores of all words."""
     log_probs = tf.nn.log_softmax(words(hidden))
     nats = -tf.gather(log_probs, tf.maximum(targets, 0), batch_dims=2)
     return tf.where(targets == -1, 0.0, nats)
 
 
 def nats_and_gradients(nats, words, hidden, targets):
-    """Gradients of an uneven sum of the nats, with respect to `hidden` and every weight."""
+    """Returns losses, and gradients of an uneven sum of them by `hidden` and every weight."""
     sources = [hidden, *words.variables]
     with tf.GradientTape() as tape:
         tape.watch(hidden)

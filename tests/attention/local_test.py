@@ -1,4 +1,4 @@
-"""The block-local core against dense attention, pair by pair."""
+"""Tests of the block-local core against dense attention, pair by pair."""
 
 import dataclasses
 

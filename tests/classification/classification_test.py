@@ -1,4 +1,4 @@
-"""Classifiers: what texts become, batches, scores, training, and the folder that keeps them."""
+"""Tests of txl_tf.classification: encoding, batches, scores, training and saved classifiers."""
 
 import itertools
 import json
@@ -287,7 +287,7 @@ class ClassifierTest(parameterized.TestCase):
             found.append(classifier.log_probs(classifier.encode(draw_texts(8, seed=2))))
         np.testing.assert_allclose(*found, rtol=0, atol=rounding.of_gradients(config.model, 64))
 
-    def test_a_loss_that_is_no_number_ends_it(self):
+    def test_a_nan_loss_ends_the_run(self):
         """All weights but the first step's change stay; a run that learns nothing fails."""
         changes = ["train.max_skipped_steps=2", "train.log_every=5", "model.init_std=1000"]
         changes += ["train.learning_rate=1000", "train.warmup_steps=0", "train.adam_epsilon=1e-30"]
@@ -367,7 +367,7 @@ class ConfigTest(parameterized.TestCase):
         ("encoder", "labels=a,b", "a setting must read section.field=value, got 'labels=a,b'"),
         ("encoder", "labels.x=a", "unknown section 'labels'; choose from model, text, train"),
     )
-    def test_mistakes_are_told(self, backbone, setting, message):
+    def test_mistakes_are_reported(self, backbone, setting, message):
         with self.assertRaisesRegex(ValueError, message):
             configs.override(small(backbone), setting)
 

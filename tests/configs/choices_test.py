@@ -1,4 +1,4 @@
-"""Names that flags offer are those of the tables behind them."""
+"""Choices of flags equal the keys of the tables that define them."""
 
 from absl.testing import absltest, parameterized
 

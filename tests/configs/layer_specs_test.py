@@ -1,4 +1,4 @@
-"""The options of kinds: those of the layers, and which combinations a config refuses."""
+"""Tests of layer specs: options match the layers, and invalid combinations are rejected."""
 
 import dataclasses
 
@@ -149,7 +149,7 @@ class NotesTest(parameterized.TestCase):
         (("local(window=5)", "local(window=5)"), [r"local\(window=5\): .* 5 tokens .* of 4,"]),
         (("local(window=2, dilations=(1, 3))",), ["window of 6 tokens is longer"]),
     )
-    def test_windows_beyond_the_memory_are_told(self, attention, expected):
+    def test_windows_beyond_the_memory_are_logged(self, attention, expected):
         found = helpers.tiny_config(attention=attention).warnings()  # mem_len 4
         self.assertLen(found, len(expected))
         for note, pattern in zip(found, expected, strict=True):

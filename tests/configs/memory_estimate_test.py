@@ -1,4 +1,4 @@
-"""The estimate of memory against numbers worked out by hand."""
+"""Tests of the memory estimate against numbers computed by hand."""
 
 import dataclasses
 
@@ -44,7 +44,7 @@ class MemoryEstimateTest(parameterized.TestCase):
         self.assertEqual(parts.activations * 4, whole.activations)
         self.assertEqual((parts.memory, parts.gradients), (whole.memory, 2 * whole.gradients))
 
-    def test_what_is_computed_again_is_not_kept(self):
+    def test_rematerialized_activations_are_not_kept(self):
         whole, again = estimate(), estimate(rematerialize=True)
         self.assertEqual(whole.activations - again.activations, 8 * (3536 - 2 * 4 * 5 * 8))
 

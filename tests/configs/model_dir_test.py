@@ -1,4 +1,4 @@
-"""A model_dir: what is written comes back, whole or not at all, and damage is told."""
+"""Tests of model_dir: round trips, atomic writes, and reported damage."""
 
 import os
 import pathlib
@@ -72,7 +72,7 @@ class ModelDirTest(parameterized.TestCase):
         self.assertLess(difference.mean(), rounding.typical_of_scores(model.config))
 
     @parameterized.parameters(*run_files.DAMAGES)
-    def test_falls_back_from_a_damaged_checkpoint_and_says_so(self, how):
+    def test_falls_back_from_a_damaged_checkpoint_and_logs_it(self, how):
         model_dir.describe(self.path, CONFIG, ByteTokenizer())
         earlier = self.save(4, seed=1)
         self.save(8, seed=2)

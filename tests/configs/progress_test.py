@@ -1,4 +1,4 @@
-"""Lines about long jobs: what they say, and that nothing is left behind."""
+"""Tests of progress lines: their contents, and no thread left running."""
 
 import threading
 import time
@@ -34,7 +34,7 @@ class LineTest(absltest.TestCase):
         told = "job=score tokens=3000 tokens_per_s=1000 nats=2.5 seconds_left=7"
         self.assertEqual(job.line(), told)
 
-    def test_what_comes_before_the_first_is_no_part_of_the_rate(self):
+    def test_time_before_the_first_report_does_not_count(self):
         """Compiling takes an hour here; a hundred steps of a second are left."""
         job = Progress("evaluate", "batches", total=110)
         self.clock.return_value = 3700.0

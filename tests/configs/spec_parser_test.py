@@ -1,4 +1,4 @@
-"""Tests of txl_tf.configs.spec_parser, and that no text whatever is more than a refusal."""
+"""Tests of txl_tf.configs.spec_parser: any text parses or raises a ValueError."""
 
 import dataclasses
 import random

@@ -1,4 +1,4 @@
-"""Who sees the log lines of long work: those who set up no logging, and those who asked for it."""
+"""Tests of visible_log: lines show unless the program has configured logging."""
 
 import logging as python_logging
 
@@ -58,7 +58,7 @@ class VisibleLogTest(parameterized.TestCase):
         self.assertEqual([self.count("job=count"), self.count("of others")], [lines, lines])
         self.assertEqual(logger.level, getattr(python_logging, level))
 
-    def test_an_error_leaves_nothing_behind(self):
+    def test_an_error_leaves_no_files(self):
         @visible_log.shown()
         def fail():
             raise ValueError("no")

@@ -1,4 +1,4 @@
-"""Hostile pickles are refused by name, and run nothing."""
+"""Hostile pickles are rejected by name, and run nothing."""
 
 import builtins
 import functools

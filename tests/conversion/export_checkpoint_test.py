@@ -1,4 +1,4 @@
-"""Tests of scripts/export_checkpoint.py: what was imported comes back bit by bit."""
+"""Tests of scripts/export_checkpoint.py: exports of imported checkpoints are bitwise equal."""
 
 import json
 
@@ -110,7 +110,7 @@ class TargetsTest(parameterized.TestCase):
         ("tf1", dict(d_embed=6, tie_output_projection=False), "got tie_output_projection off"),
         ("huggingface", dict(position="shaw", num_positions=6), "got position shaw"),
     )
-    def test_what_the_other_can_not_be(self, target, changes, message):
+    def test_unsupported_models_are_rejected(self, target, changes, message):
         with self.assertRaisesRegex(ValueError, message):
             export_checkpoint.export_checkpoint(target, loaded(self, **changes), self.folder())
 
@@ -118,7 +118,7 @@ class TargetsTest(parameterized.TestCase):
         config = helpers.tiny_config(attention=("dense", "topk(k=2)"))
         self.assertEqual(export_checkpoint.only_here(config), ["attention topk(k=2)"])
 
-    def test_a_span_of_another_size_is_told(self):
+    def test_a_span_of_another_size_is_logged(self):
         config = helpers.tiny_config(attention_span=9, attend_to_initial_zeros=True)
         lines = ["same_length sees mem_len keys there, here 9"]
         self.assertEqual(huggingface.known_differences(config), lines)

@@ -1,4 +1,4 @@
-"""Reading the originals' own files, and refusing what does not fit."""
+"""Tests of reading the originals' files and rejecting invalid ones."""
 
 import json
 import unittest.mock
@@ -94,7 +94,7 @@ class FilesTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "checkpoint must be a file, got nowhere/model.pt"):
             pytorch.read("nowhere/model.pt")
 
-    def test_a_pickled_module_tells_its_flags(self):
+    def test_a_pickled_module_determines_its_flags(self):
         layer = Record("PartialAttn", state={"pre_lnorm": True})
         block = Record("Layer", state={"_modules": {"dec_attn": layer}})
         layers = Record("ModuleList", state={"_modules": {"0": block}})
@@ -139,7 +139,7 @@ class NvidiaTest(parameterized.TestCase):
         original_layout.assign(model, {name: tensor.value for name, tensor in found.items()})
         self.assertLess(*first_nll(model, folder))
 
-    def test_its_checkpoint_tells_flags_and_step(self):
+    def test_a_checkpoint_determines_flags_and_step(self):
         _, flags, state = self.state()
         held = {"model_state": state, "model_config": flags | {"dtype": None}, "train_step": 40}
         with (
@@ -193,7 +193,7 @@ class NamingTest(parameterized.TestCase):
         state["crit.out_projs.0"] = np.ones((2, 2), "float32")
         self.assertIn("adaptive_embed/cutoff_0/proj_W", pytorch.renamed(state, {}))
 
-    def test_one_table_does_not_tell_the_cutoffs(self):
+    def test_one_table_does_not_determine_the_cutoffs(self):
         state = {
             "word_emb.emb_layers.0.weight": np.ones((9, 2), "float32"),
             "crit.cluster_weight": np.ones((2, 2), "float32"),
@@ -219,7 +219,7 @@ class NamingTest(parameterized.TestCase):
 
 class ArchitectureTest(parameterized.TestCase):
     @parameterized.parameters(*(n for n in presets.names() if not n.startswith("tiny_")))
-    def test_shapes_tell_every_preset(self, name):
+    def test_every_preset_follows_from_shapes(self, name):
         config = presets.preset(name).model
         small = dict(
             vocab_size=60,
@@ -272,7 +272,7 @@ class ArchitectureTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "r_w_bias and r_r_bias, .* got r_bias"):
             shape_inference.hparams(shapes, {})
 
-    def test_heads_are_asked_for_where_nothing_tells_them(self):
+    def test_num_heads_is_required_if_undetermined(self):
         shapes = self.shapes(position="absolute", mem_len=0)
         with self.assertRaisesRegex(ValueError, "num_heads must be given.* times width is 8"):
             shape_inference.hparams(shapes, {"mem_len": 0})

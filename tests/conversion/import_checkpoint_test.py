@@ -149,7 +149,7 @@ class ProgramTest(parameterized.TestCase):
         stdout, _ = trained.run("score", f"--model_dir={model_dir}", "--input=-", stdin="17 4 9")
         self.assertEqual(trained.last_json(stdout)["num_tokens"], 3)
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_mismatches_are_rejected_by_message(self):
         folder = helpers.temp_dir(self)
         (folder / "vocab.txt").write_text("a\nb\n")
         (folder / "config.json").write_text('{"n_layer": 3, "mem_len": 4}')

@@ -1,4 +1,4 @@
-"""Pickles are read as data, and run nothing."""
+"""Pickles are read as data, and run no code."""
 
 import argparse
 import collections
@@ -120,7 +120,7 @@ class DamageTest(pickled.PickleFileTest):
             except ValueError as error:
                 self.assertStartsWith(str(error), str(self.path))
 
-    def test_what_is_no_file(self):
+    def test_what_is_not_a_file_is_rejected(self):
         for path, message in ((self.path, "got no such file"), (self.folder, "got a folder")):
             with self.assertRaisesRegex(ValueError, f"{path} must be a file, {message}"):
                 restricted_unpickler.load(str(path))

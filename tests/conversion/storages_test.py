@@ -1,4 +1,4 @@
-"""The numbers of PyTorch's files: their types, the tensors that view them, and what is refused."""
+"""Tests of PyTorch storages: dtypes, tensor views, and rejected files."""
 
 import numpy as np
 from absl.testing import absltest, parameterized

@@ -1,4 +1,4 @@
-"""PyTorch's files are read without PyTorch."""
+"""PyTorch files are read without PyTorch."""
 
 import pickle
 import struct
@@ -72,7 +72,7 @@ class LoadTest(torch_written.TorchFileTest):
         self.write(form, vector("0", 24), {"0": NUMBERS.tobytes()})
         np.testing.assert_array_equal(torch_files.load(f"file://{self.path}"), NUMBERS)
 
-    def test_files_are_told_by_their_first_bytes(self):
+    def test_formats_are_recognised_by_their_first_bytes(self):
         for form in FORMATS:
             self.assertTrue(torch_files.is_torch(self.write(form, [], {})))
         for data in (b"", b"PK", b"text\n", pickle.dumps({"a": 1}), pickle.dumps(1)):

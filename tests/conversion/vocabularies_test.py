@@ -1,4 +1,4 @@
-"""The originals' vocabularies become ours: the same symbols, the same ids."""
+"""Converted vocabularies have the originals' symbols and ids."""
 
 import collections
 import json
@@ -251,7 +251,7 @@ class RefusalTest(VocabulariesTest):
             vocabularies.read(self.write("vocab.pkl", b""), "x")
         self.refuse(self.write("a.bin", pickle.dumps(fields())), "whole file of PyTorch", "torch")
 
-    def test_what_is_not_there(self):
+    def test_missing_files_are_reported(self):
         self.refuse(str(self.folder), "must hold one of cache.pkl, .*vocab.txt, got none")
         for name in ("a.pkl", "a.json", "a.txt"):
             self.refuse(str(self.folder / name), "must be a file, got no such file")

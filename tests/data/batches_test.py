@@ -1,4 +1,4 @@
-"""Batches read on, whatever the shards, the start or the workers; and what is refused."""
+"""Batches continue row by row for any shards, start and workers; invalid input is rejected."""
 
 import itertools
 import threading
@@ -221,7 +221,7 @@ class EpochTest(parameterized.TestCase):
         for start in range(len(steps) + 1):
             self.assertEqual(as_lists(read.arrays(start, epochs=3)), steps[start:])
 
-    def test_no_end_unless_told(self):
+    def test_epochs_repeat_by_default(self):
         read = open_batches(self, 11, 2)
         self.assertLen(list(itertools.islice(read.arrays(), 10)), 10)
 

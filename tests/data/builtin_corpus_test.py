@@ -1,4 +1,4 @@
-"""The corpus that needs no download: its size, and that held-out text is held out."""
+"""Tests of the built-in corpus: its size and disjoint splits."""
 
 from absl.testing import absltest
 

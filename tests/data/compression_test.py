@@ -1,4 +1,4 @@
-"""Compressed text: what is read, and that no damage passes for an end."""
+"""Tests of compressed text: formats, and damage never passes for the end of a file."""
 
 import bz2
 import gzip

@@ -1,4 +1,4 @@
-"""Where documents begin, however the file is cut into pieces."""
+"""Document starts do not depend on how the file is cut into pieces."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Words by NumPy are the words of `str.split`."""
+"""Words split by NumPy equal those of `str.split`."""
 
 import collections
 import random
@@ -61,7 +61,7 @@ class WordsTest(parameterized.TestCase):
                 self.assertEqual(same, space in " \t\n\r\v\f")
         self.assertEqual(fast_word_split.LISTED.keys(), text.WHITE_SPACES.keys())
 
-    def test_numbers_hardly_ever_meet(self):
+    def test_collisions_are_rare(self):
         for seed, letters in enumerate(("ab", "ab", "abcdefghijklmnopqrstuvwxyz")):
             with mock.patch.object(fast_word_split, "_keys", wraps=fast_word_split._keys) as keys:
                 self.check(self.odd(seed, letters, 17))

@@ -1,4 +1,4 @@
-"""What is no text is named before anything is done with it."""
+"""Files that are not text are named before any work."""
 
 import gzip
 import io
@@ -124,7 +124,7 @@ class OddityTest(parameterized.TestCase):
         self.assertIsNone(file_types.oddity(b"a\0b c\n"))
         self.assertIsNone(file_types.oddity(_TEXT.encode() * 9 + b"\0"))
 
-    def test_it_is_told_once_when_a_file_is_found(self):
+    def test_text_of_another_encoding_is_warned_of_once(self):
         path = helpers.temp_dir(self) / "a.txt"
         path.write_bytes(_TEXT.encode("utf-16-le"))
         with self.assertLogs(level="WARNING") as logs:

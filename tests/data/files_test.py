@@ -1,4 +1,4 @@
-"""Files, local and remote."""
+"""Tests of local and remote files."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Labelled texts from files and folders, and what is wrong with them, place by place."""
+"""Tests of labelled texts from files and folders, and of errors with their positions."""
 
 import gzip
 
@@ -75,11 +75,11 @@ class LabelledTextTest(parameterized.TestCase):
         (b"a\tx\nb\t\xff\n", r":2 must be UTF-8, got byte 0xff at 2"),
         ("", r"texts.tsv must hold labelled texts, got none"),
     )
-    def test_mistakes_in_files_are_told(self, data, message):
+    def test_mistakes_in_files_are_reported(self, data, message):
         with self.assertRaisesRegex(ValueError, message):
             labelled_text.read(self.write(data))
 
-    def test_mistakes_in_folders_are_told(self):
+    def test_mistakes_in_folders_are_reported(self):
         with self.assertRaisesRegex(ValueError, "none/here must be a file, got no such file"):
             labelled_text.read("none/here")
         self.write("x", "all/stray.txt")
@@ -109,7 +109,7 @@ class LabelledTextTest(parameterized.TestCase):
         ("a \tx\nb\tx\na\tx\na\ty\n", "got 'a' .2 texts. and 'a ' .1."),
         ("a  b\tx\na b\tx\n", "got 'a  b' .1 texts. and 'a b' .1."),
     )
-    def test_labels_that_cannot_be_told_apart(self, content, message):
+    def test_labels_that_cannot_be_distinguished_are_rejected(self, content, message):
         path = self.write(content)
         with self.assertRaisesRegex(ValueError, message):
             labelled_text.labels_of(labelled_text.read(path), path)

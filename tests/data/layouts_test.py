@@ -1,4 +1,4 @@
-"""Where rows lie: every layout against its definition, on all small streams."""
+"""Every layout equals its definition, on all small streams."""
 
 import itertools
 

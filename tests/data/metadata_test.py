@@ -1,4 +1,4 @@
-"""metadata.json: round trip, and each way it can be wrong."""
+"""Tests of metadata.json: round trip, and rejection of each invalid field."""
 
 import json
 
@@ -43,7 +43,7 @@ class MetadataTest(parameterized.TestCase):
             ("train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"),
         )
 
-    def test_one_stream_unless_told(self):
+    def test_one_stream_by_default(self):
         self.assertEqual(DATA.split("valid").streams, (3,))
 
     def test_unknown_split(self):

@@ -1,4 +1,4 @@
-"""Outputs: refused before the work, held while it lasts, whole or not there after it."""
+"""Outputs are checked before the work, locked during it, and complete or absent after it."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Work by several processes: in order, lazily, and with errors that come through."""
+"""Parallel maps are ordered and lazy, and raise the errors of workers."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Reading ahead of use: the same items, errors where they belong, no thread left behind."""
+"""Prefetching yields the same items, raises errors in order, and leaves no thread running."""
 
 import pathlib
 import subprocess

@@ -110,7 +110,7 @@ class ResultTest(PrepareCase):
             split = self.prepare(content, **fields).metadata.split("train")
             self.assertEqual((split.bytes, split.characters), expected, fields)
 
-    def test_many_unknown_words_are_told(self):
+    def test_many_unknown_words_are_logged(self):
         content = " ".join(["a"] * 100 + [f"w{i}" for i in range(800)])
         for min_count, unknown in ((0, 0), (2, 800)):
             with self.assertLogs(level="WARNING") as logs:

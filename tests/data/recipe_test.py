@@ -1,4 +1,4 @@
-"""What `prepare` may be asked for, and what does not go together."""
+"""Tests of recipes: valid options, and rejected combinations."""
 
 import json
 
@@ -95,7 +95,7 @@ class VocabTest(absltest.TestCase):
             with self.assertRaisesRegex(ValueError, "lower_case must be True as in .*, got False"):
                 Recipe(vocab=vocab, options=dict(lower_case=False)).start()
 
-    def test_record_tells_vocabularies_apart(self):
+    def test_record_distinguishes_vocabularies(self):
         records = []
         for content in ("a\n", "b\n"):
             with open(self.path, "w") as file:

@@ -1,4 +1,4 @@
-"""layout="reference" gives the batches of the original codes, segment by segment."""
+"""layout="reference" equals the batches of the original code, segment by segment."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The shard files: bytes, cuts, names, and what is refused."""
+"""Tests of shard files: bytes, boundaries, names and rejected input."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Reading on from places of a stream, and files that are not what they should be."""
+"""Tests of reading a stream from any position, and of damaged files."""
 
 from concurrent import futures
 

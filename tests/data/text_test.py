@@ -1,4 +1,4 @@
-"""Finding, opening, cutting and decoding text."""
+"""Tests of finding, opening, cutting and decoding text."""
 
 import gzip
 import hashlib

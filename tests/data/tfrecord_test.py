@@ -1,4 +1,4 @@
-"""Records and Examples are what TensorFlow reads and writes."""
+"""Records and Examples equal those of TensorFlow."""
 
 import numpy as np
 import tensorflow as tf

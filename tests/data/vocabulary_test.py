@@ -1,4 +1,4 @@
-"""Counting order, plain text files, and what is refused with its line number."""
+"""Tests of vocabularies: counting order, text files, and errors with line numbers."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What docs/models.md says is true: sizes, settings, presets, fields, and the flags of commands."""
+"""docs/models.md is correct: sizes, settings, presets, fields, and the flags of commands."""
 
 import pathlib
 import re

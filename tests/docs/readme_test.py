@@ -1,4 +1,4 @@
-"""What README.md and docs/ say is true: commands and code run, flags, links and presets exist."""
+"""README.md and docs/ are correct: commands and code run, flags, links and presets exist."""
 
 import ast
 import os

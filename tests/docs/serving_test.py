@@ -1,4 +1,4 @@
-"""What docs/serving.md says is true: sizes, signatures, examples and the server's files."""
+"""docs/serving.md is correct: sizes, signatures, examples and the server's files."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What docs/tpu.md says is true: its arithmetic, and the flags of its commands."""
+"""docs/tpu.md is correct: its arithmetic, and the flags of its commands."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""The laws of a training step where tokens choose experts."""
+"""Laws of a training step with routed experts."""
 
 import functools
 
@@ -52,7 +52,7 @@ class ExpertsTest(parameterized.TestCase):
         self.assertLess(farthest(weights, expected), atol)
         np.testing.assert_allclose(metrics, expected_metrics, rtol=atol, atol=atol)
 
-    def test_tells_how_experts_are_used(self):
+    def test_metrics_have_the_use_of_experts(self):
         metrics, *_ = eager_steps()
         dropped, entropy = metrics[:, 5], metrics[:, 6]
         self.assertTrue(np.all((dropped >= 0) & (dropped < 1)), dropped)
@@ -60,7 +60,7 @@ class ExpertsTest(parameterized.TestCase):
         plain = Trainee().steps(make_batch())
         np.testing.assert_array_equal(plain[:, 5:7], [[-1.0, -1.0]])
 
-    def test_auxiliary_losses_move_the_router_and_are_not_told(self):
+    def test_auxiliary_losses_train_the_router_and_are_not_reported(self):
         batch, told = make_batch(), []
         for factor in (0.0, 100.0):
             spec = f"switch(experts=3, jitter=0.0, balance_loss={factor})"

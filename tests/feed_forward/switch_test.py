@@ -1,4 +1,4 @@
-"""The Switch net: the originals' numbers, a loop over tokens, and what the model makes of it."""
+"""Tests of the Switch net: golden values, a loop over tokens, and its use in models."""
 
 import functools
 
@@ -179,7 +179,7 @@ class SwitchTest(parameterized.TestCase):
         for found, x in zip(back, taken, strict=True):
             np.testing.assert_allclose(found, net.run_experts(x), rtol=0, atol=self.atol(net, x))
 
-    def test_entropy_tells_how_even_the_use_is(self):
+    def test_entropy_measures_even_use(self):
         net = make(4, 6, experts=4)
         net.router_kernel.assign(np.eye(4))
         net(tf.constant(np.eye(4)[np.newaxis] * 5.0, tf.float32))
@@ -244,7 +244,7 @@ class PaddingTest(parameterized.TestCase):
     KEY = DropoutKey(tf.constant([3, 4]), tf.range(3))
 
     @parameterized.product(group=("row", "batch"), dispatch=("gather", "einsum"))
-    def test_pads_take_no_place_and_count_nowhere(self, group, dispatch):
+    def test_padding_takes_no_capacity_and_does_not_count(self, group, dispatch):
         options = dict(experts=3, group=group, dispatch=dispatch, z_loss=0.5)
         lengths, padded = (8, 3, 5), np.concatenate([X, X[:, ::-1]], axis=1)  # T 8, and 16
         narrow, wide = (make(6, 10, capacity_factor=f, **options) for f in (0.5, 0.25))  # as much
@@ -337,7 +337,7 @@ class ModelTest(model_laws.Laws, parameterized.TestCase):
     def make_model(self, kind, **changes):
         return make_model(kind, **changes)
 
-    def test_auxiliary_losses_count_in_training_alone(self):
+    def test_auxiliary_losses_count_only_in_training(self):
         model = make_model("balance_loss=0.5")
         ids = helpers.draw_ids(2, 8)
         model.nll(ids, ids)

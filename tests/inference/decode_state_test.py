@@ -1,4 +1,4 @@
-"""Tests of txl_tf.inference.decode_state: keys and values give what hidden states give."""
+"""Tests of txl_tf.inference.decode_state: key-value caches equal hidden states."""
 
 import functools
 

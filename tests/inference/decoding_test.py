@@ -176,7 +176,7 @@ class RowsTest(parameterized.TestCase):
         whole = np.concatenate([PROMPT[:2], first[0], PROMPT[2:]])
         np.testing.assert_array_equal(second, run(model, [whole], 6)[0])
 
-    def test_rows_stop_alone_and_go_on(self):
+    def test_rows_stop_independently(self):
         model = make_model(mem_len=64)
         prompts = [PROMPT, helpers.draw_ids(4, seed=1)]
         free, _ = run(model, prompts, 12)

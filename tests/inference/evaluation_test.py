@@ -73,7 +73,7 @@ class EvaluateTest(parameterized.TestCase):
         (12, 5, 11, "contiguous"),
         (11, 2, 8, "reference"),
     )
-    def test_says_how_many_were_scored(self, size, batch_size, scored, layout):  # AC13
+    def test_reports_the_number_of_scored_targets(self, size, batch_size, scored, layout):  # AC13
         batches = self.batches(helpers.draw_ids(size), batch_size, 2, layout)
         found = evaluation.evaluate(make_model(), batches)
         self.assertEqual((found.targets, found.scored), (size - 1, scored))

@@ -115,7 +115,7 @@ class SamplesTest(parameterized.TestCase):
         atol = rounding.of_scores(make_model().config)
         self.assertAlmostEqual(found.log_prob, -float(np.sum(nll[0, 1:])), delta=6 * atol)
 
-    def test_unknown_never_comes(self):
+    def test_unknown_is_never_generated(self):
         plain = make_generator(Sampling(temperature=50.0))
         (samples,) = plain.samples(["the"], 100, num_samples=5)
         written = np.concatenate([sample.ids for sample in samples])
@@ -225,7 +225,7 @@ class ConversationTest(absltest.TestCase):
         ):
             conversation.write(10**9)
 
-    def test_nothing_new_goes_on(self):
+    def test_an_empty_turn_continues_the_text(self):
         conversation = Conversation(make_generator())
         conversation.read("the cat")
         first = list(conversation.write(4))

@@ -1,4 +1,4 @@
-"""Functions that are called again and again compile once."""
+"""Repeated calls of a function compile it once."""
 
 import pathlib
 import tempfile

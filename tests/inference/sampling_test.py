@@ -80,7 +80,7 @@ class ChooseTest(parameterized.TestCase):
         {"banned_ids": (2, 7)},
         {"top_k": 4, "banned_ids": (2,)},
     )
-    def test_evenly_spread_chances_give_the_oracles_distribution(self, **options):
+    def test_evenly_spaced_uniforms_give_the_oracles_distribution(self, **options):
         scores = np.random.default_rng(3).normal(scale=2.0, size=11)
         count = 20_000
         chosen = choose(scores, (np.arange(count) + 0.5) / count, **options)
@@ -99,7 +99,7 @@ class ChooseTest(parameterized.TestCase):
         chosen = choose([1e4, -1e4, 0.0], np.linspace(0, 0.999999, 50), **options)
         self.assertTrue(np.all((chosen >= 0) & (chosen < 3)))
 
-    def test_extreme_chances_choose_what_has_weight(self):
+    def test_extreme_uniforms_choose_ids_with_weight(self):
         scores = [-1e30, 0.0, 0.0, -1e30]
         np.testing.assert_array_equal(choose(scores, [0.0, np.nextafter(1, 0, dtype="f")]), [1, 2])
 
@@ -126,7 +126,7 @@ class ChancesTest(absltest.TestCase):
     def test_compiled_is_bit_for_bit_the_same(self):
         draw_laws.check_compiled(lambda seed: sampling.uniforms(seed[np.newaxis], 2, 5))
 
-    def test_chances_are_even_and_independent(self):
+    def test_uniforms_are_even_and_independent(self):
         seeds = np.stack([np.full(500, 7), np.arange(500)], axis=1).astype("int32")
         drawn = np.array(sampling.uniforms(seeds, 0, 32))
         self.assertTrue(np.all((drawn >= 0) & (drawn < 1)))

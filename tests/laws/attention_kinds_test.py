@@ -1,4 +1,4 @@
-"""Laws of models whose layers attend in other ways than dense; alone and mixed."""
+"""Laws of models with other than dense attention, in all layers or mixed."""
 
 import functools
 

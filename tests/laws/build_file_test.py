@@ -1,4 +1,4 @@
-"""BUILD is the rule who may import whom: these tests hold the source to it."""
+"""Imports follow the dependencies declared in BUILD."""
 
 import ast
 import fnmatch

@@ -1,4 +1,4 @@
-"""The driver of long trials: a short one of its kind, and what it finds where weights differ."""
+"""Tests of the endurance trials: a short trial, and detection of differing weights."""
 
 import pytest
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""A label that stands far before the end: who reads all learns it, who does not cannot."""
+"""A label given far before the end is learned only by models that read the whole text."""
 
 import keras
 import pytest
@@ -33,7 +33,7 @@ class TextsTest(absltest.TestCase):
         pairs = far_answer.texts(source, 20, seed=1)
         self.assertEqual([label for label, _ in pairs].count("amber"), 10)
         for label, content in pairs:
-            self.assertGreater(far_answer.tokens_after_the_answer(label, content), 2000)
+            self.assertGreater(far_answer.characters_after_answer(label, content), 2000)
             for word in far_answer.LABELS:
                 self.assertEqual(content.lower().count(word), 2 + (word == label))
                 self.assertNotIn(word.upper(), content[-2048:])

@@ -1,4 +1,4 @@
-"""What goes wrong around a run, and how scripts/train.py takes it.
+"""Faults around a run, and their handling by scripts/train.py.
 
 Each fault meets a run that is at step 4 of 8. It ends in one line that names the file or the step,
 leaves the checkpoints as they were, and once it is repaired the run ends as if undisturbed.
@@ -232,7 +232,7 @@ class CheckpointTest(FaultsTest):
             run_files.damage(str(self.run_dir / f"checkpoints/ckpt-{step}"), "byte flipped")
         self.check_refused("must hold an undamaged checkpoint, got .*ckpt-8, .*ckpt-4$")
 
-    def test_weights_that_are_no_numbers(self):
+    def test_nan_weights_are_rejected(self):
         files = {path: path.read_bytes() for path in self.checkpoints.glob("ckpt-4.*")}
         for part, name in (("weights", "weights"), ("optimizer", "slots")):
             self.spoil(part)

@@ -32,7 +32,7 @@ class FeedForwardContractTest(parameterized.TestCase):
         self.assertEqual(SPECS.keys(), FEED_FORWARD.keys())
 
     @parameterized.product(spec=tuple(SPECS.values()))
-    def test_tokens_do_not_meet(self, spec):
+    def test_tokens_are_independent(self, spec):
         net, changed = make(spec), X.copy()
         changed[:, 1] += 1.0
         before, after = np.array(net(X)), np.array(net(changed))

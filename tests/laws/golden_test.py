@@ -1,4 +1,4 @@
-"""Same numbers as the original implementations: losses, hidden states, memories, gradients.
+"""Equality with the original implementations: losses, hidden states, memories, gradients.
 
 tests/golden/*.npz holds what the originals computed in float32.
 """

@@ -269,7 +269,7 @@ class EdgeDescriptionTest(parameterized.TestCase):
             r"initial_state.mem_length must be a whole number in 0\.\.5, got 6",
         ),
     )
-    def test_what_does_not_fit(self, name, value, message):
+    def test_mismatches_are_rejected(self, name, value, message):
         with self.assertRaisesRegex(ValueError, message):
             EdgeDescription.from_json(json.dumps(edge_tree() | {name: value}))
 

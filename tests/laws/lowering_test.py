@@ -1,4 +1,4 @@
-"""The steps of every preset are programs that a TPU's compiler takes: one of XLA's, all static.
+"""The steps of every preset compile to a single static XLA program, as TPUs require.
 
 The lowering is the one for CPUs, since TensorFlow has that for TPUs only where there is one; what
 the TPU's compiler does with the program stays untested.

@@ -1,4 +1,4 @@
-"""What `import txl_tf` promises: the names in the README, each loaded when it is used."""
+"""Tests of the public API: the names in the README, each loaded on first use."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Layers that are computed again for the gradient give the gradient of those that are kept."""
+"""Rematerialized layers give the same gradients as stored ones."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Cores that look ahead: laws, and dense attention in float64 with a weight for each pair.
+"""Bidirectional cores: laws, and dense attention in float64 with a weight for each pair.
 
 Every core gives softmax(score + ln m), m how often a key counts: once by its place, where the score
 has its distance in it, and as often as it is seen from anywhere, where it has not.

@@ -1,4 +1,4 @@
-"""Attention cores against what the variants' reference implementations computed.
+"""Attention cores equal the recorded outputs of the variants' reference implementations.
 
 The arrays come from where tests/golden/collect_variants.py says. References without a kernel for
 distances have a bias for each pair instead; here it goes in as encodings of which each query picks

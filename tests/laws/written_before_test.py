@@ -75,7 +75,7 @@ class WrittenBeforeTest(parameterized.TestCase):
         found = Scorer(loaded.model, loaded.tokenizer).score(expected()["text"]).log_probs
         expect_close(found[1:], expected()["log_probs"])
 
-    def test_a_run_goes_on_with_the_same_loss(self):
+    def test_a_resumed_run_has_the_same_loss(self):
         folder = os.path.join(self.create_tempdir().full_path, "run")
         shutil.copytree(path_of("model"), folder)
         config = override(model_dir.read_config(folder), "train.train_steps=6")

@@ -1,4 +1,4 @@
-"""AdaptiveSoftmax as TensorFlow, XLA, Keras and TFLite see it."""
+"""Tests of AdaptiveSoftmax in TensorFlow, XLA, Keras and TFLite."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Laws of every kind of position; laws/golden_test.py holds them to the originals' numbers."""
+"""Laws of every kind of position; laws/golden_test.py compares them with the originals."""
 
 import functools
 
@@ -75,7 +75,7 @@ class ConfigTest(parameterized.TestCase):
         scores, _ = TransformerXL(config)(helpers.draw_ids(1, 3))
         self.assertEqual(scores.shape, (1, 3, 11))
 
-    def test_memory_is_not_given_to_absolute_places_later(self):
+    def test_absolute_positions_reject_memory(self):
         with self.assertRaisesRegex(ValueError, "mem_len must be 0 for position absolute"):
             make_model("absolute").with_lengths(mem_len=4)
 

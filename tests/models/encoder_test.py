@@ -1,4 +1,4 @@
-"""The laws of the encoder: padding, both sides, positions, saving; and a layer done by hand."""
+"""Laws of the encoder: padding, both directions, positions, saving; and a layer by hand."""
 
 from unittest import mock
 
@@ -147,7 +147,7 @@ class EncoderTest(parameterized.TestCase):
         self.assertGreater(np.abs(run(3, [0, 1]) - run(4, [0, 1])).max(), 1e-2)
         np.testing.assert_array_equal(model(ids), make()(ids))
 
-    def test_switch_adds_its_loss_in_training_alone(self):
+    def test_switch_adds_its_loss_only_in_training(self):
         model = make(feed_forward=("switch(experts=2)", "dense"))
         model(helpers.draw_ids(2, 8))
         self.assertEmpty(model.losses)
@@ -245,7 +245,7 @@ class EncoderConfigTest(parameterized.TestCase):
         (dict(attention=("far",)), "attention 'far': unknown kind 'far'"),
         (dict(clamp_len=0), "clamp_len must be at least 1, got 0"),
     )
-    def test_mistakes_are_told(self, changes, message):
+    def test_mistakes_are_reported(self, changes, message):
         with self.assertRaisesRegex(ValueError, message):
             tiny(**changes)
 

@@ -1,4 +1,4 @@
-"""Which tokens are hidden: how many, how, from what it follows."""
+"""Tests of token masking: how many tokens, how, and determined by the key."""
 
 import numpy as np
 import tensorflow as tf

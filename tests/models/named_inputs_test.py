@@ -106,7 +106,7 @@ class PaddingTest(parameterized.TestCase):
         np.testing.assert_allclose(real(scores), real(expected.numpy()), rtol=0, atol=ATOL)
         np.testing.assert_array_equal(mems.length, expected_mems.length)
 
-    def test_mistakes_are_told(self):
+    def test_mistakes_are_reported(self):
         model, inputs = MAKERS["text"](), padded(6)
         names = "token_ids, lengths, global_tokens, dropout_key, training"
         ids, lengths = inputs["token_ids"], inputs["lengths"]

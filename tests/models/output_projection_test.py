@@ -64,7 +64,7 @@ class ImportTest(parameterized.TestCase):
         self.assertTrue(model.config.tie_output_projection)
         self.assertEqual(hparams.from_config(model.config)["tie_projs"], [True])
 
-    def test_flags_that_say_otherwise(self):
+    def test_contradicting_flags_are_rejected(self):
         state = state_of(make())
         message = f"{SOFTMAX} must equal {EMBEDDING}, to which it is tied, got other values"
         with self.assertRaisesRegex(ValueError, message):

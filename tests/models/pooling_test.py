@@ -17,7 +17,7 @@ _BY_HAND = {
 
 class PoolingTest(parameterized.TestCase):
     @parameterized.product(kind=tuple(POOLING), dtype=("float32", "bfloat16"))
-    def test_real_tokens_alone_count(self, kind, dtype):
+    def test_only_real_tokens_count(self, kind, dtype):
         states = tf.cast(np.random.default_rng(0).normal(size=[3, 5, 4]) - 2.0, dtype)
         lengths = [5, 2, 1]
         found = POOLING[kind](states, tf.constant(lengths))

@@ -1,4 +1,4 @@
-"""The heads: on encoders and causal backbones, padded, in segments, saved, trained."""
+"""Tests of task heads: encoders and causal backbones, padding, segments, saving, training."""
 
 import functools
 import re
@@ -204,7 +204,7 @@ class RefusalsTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             make_it()
 
-    def test_mistakes_are_told(self):
+    def test_mistakes_are_reported(self):
         self.check(
             "pooling must be mean, max or last for a causal backbone, .* got 'first'",
             lambda: SequenceClassifier(causal(), 2, "first", segment_len=4),
@@ -239,7 +239,7 @@ class RefusalsTest(parameterized.TestCase):
         self.check("token_ids must lie in 0..11", lambda: make("encoder mean")(ids + 9))
 
     @parameterized.parameters("encoder mean", "causal tokens", "masked", "language model")
-    def test_shapes_that_do_not_fit_are_told(self, kind):
+    def test_shapes_that_do_not_fit_are_reported(self, kind):
         model = TransformerXL(causal()) if kind == "language model" else make(kind)
         ids = helpers.draw_ids(3, 4)
         rule = "token_ids must be dense and of shape .B, T., T at least 1, got"

@@ -1,4 +1,4 @@
-"""Products of heads against einsum in float64."""
+"""Per-head products equal einsum in float64."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Products with weights: one row of them, and many."""
+"""Tests of linear: one row, and many."""
 
 import itertools
 
@@ -27,11 +27,11 @@ class ProductTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(told.shape, [*axes, size[1]])
 
     @parameterized.parameters(([512, 2048], 4), ([512, 512], 2), ([64, 64], 1), ([31, 8000], 1))
-    def test_one_row_meets_a_large_matrix_in_parts(self, size, parts):
+    def test_one_row_is_multiplied_in_parts(self, size, parts):
         graph = _graph([1, 1, size[0]], size)
         self.assertLen([op for op in graph.get_operations() if op.type == "MatMul"], parts)
 
-    def test_several_rows_meet_it_as_it_is(self):
+    def test_several_rows_are_multiplied_at_once(self):
         graph = _graph([2, 1, 512], [512, 2048])
         self.assertLen([op for op in graph.get_operations() if op.type == "MatMul"], 1)
 

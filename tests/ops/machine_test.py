@@ -1,4 +1,4 @@
-"""Work that cannot fit into the machine's memory is refused before it begins."""
+"""Work that does not fit into memory is rejected before it begins."""
 
 import dataclasses
 from unittest import mock

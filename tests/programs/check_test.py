@@ -1,4 +1,4 @@
-"""scripts/check with a stand-in for Python that notes what it is asked to run."""
+"""Tests of scripts/check with a fake Python that records its commands."""
 
 import os
 import pathlib

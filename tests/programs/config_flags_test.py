@@ -128,7 +128,7 @@ class ConfigFlagsTest(parameterized.TestCase):
         self.assertStartsWith(told, message)
         self.assertNotIn("\n", told)
 
-    def test_help_tells_what_each_field_means_in_the_words_of_its_config(self):
+    def test_help_describes_each_field_as_its_config_does(self):
         done = self.run_demo("--help")
         text = " ".join(done.stdout.split())
         told = "--batch_size: Rows of one optimizer step over all replicas."

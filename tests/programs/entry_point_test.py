@@ -1,4 +1,4 @@
-"""How every program starts, fails and ends, shown on a small one that loads no TensorFlow."""
+"""Tests of starting, failing and ending programs, on one that loads no TensorFlow."""
 
 import ast
 import functools

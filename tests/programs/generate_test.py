@@ -39,7 +39,7 @@ class GenerateProgramTest(parameterized.TestCase):
         self.assertEqual(stdout, f"kaka{expected.text}\n")
         self.assertIn("seed=3", stderr)
 
-    def test_unset_seed_is_drawn_and_told(self):
+    def test_an_unset_seed_is_drawn_and_logged(self):
         stdout, stderr = self.run_program("--length=10")
         (seed,) = [line.split("seed=")[1] for line in stderr.splitlines() if "seed=" in line]
         again, _ = self.run_program("--length=10", f"--seed={seed}")

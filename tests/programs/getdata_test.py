@@ -116,7 +116,7 @@ class GetDataTest(parameterized.TestCase):
         )
         self.assertEqual(os.listdir(self.data), [])
 
-    def test_a_missing_archive_is_told_with_its_address(self):
+    def test_a_missing_archive_is_reported_with_its_address(self):
         done = self.get("enwik8")
         self.assertEqual(done.returncode, 1)
         told = f"getdata: error: enwik8: could not fetch file://{self.homes}/enwik8.zip: "
@@ -137,7 +137,7 @@ class GetDataTest(parameterized.TestCase):
         self.assertEqual(done.stderr.count("mv: "), 1)
         self.assertEqual(os.listdir(self.data), [])
 
-    def test_what_is_no_archive_is_told(self):
+    def test_an_invalid_archive_is_reported(self):
         archive = self.homes / "text8.zip"
         archive.write_bytes(b"no archive")
         done = self.get("text8", archive=archive)

@@ -115,7 +115,7 @@ class InstallTest(parameterized.TestCase):
             "install one, or name it: PYTHON=/path/to/python3.12",
         )
 
-    def test_a_missing_venv_module_is_told_with_its_package(self):
+    def test_a_missing_venv_module_is_reported_with_its_package(self):
         self.python("python3", "3.11.7", no_venv=1)
         self.assert_refused(
             self.install(),

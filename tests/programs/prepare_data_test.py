@@ -1,4 +1,4 @@
-"""The program, as a user calls it: awkward text, flags, and what it prints."""
+"""Tests of scripts/prepare_data.py: awkward text, flags and output."""
 
 import gzip
 import json

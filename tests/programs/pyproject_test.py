@@ -1,4 +1,4 @@
-"""What pyproject.toml declares: a command for each program, the version, the extras."""
+"""Tests of pyproject.toml: a command for each program, the version, the extras."""
 
 import json
 import os
@@ -57,7 +57,7 @@ class CommandsTest(absltest.TestCase):
 
 
 class VersionTest(absltest.TestCase):
-    def test_it_stands_in_one_place(self):
+    def test_it_has_one_home(self):
         """setuptools reads it from there, without importing the package."""
         self.assertEqual(
             _PROJECT["tool"]["setuptools"]["dynamic"]["version"], {"attr": "txl_tf.__version__"}

@@ -77,7 +77,7 @@ class QuickstartTest(absltest.TestCase):
         self.assertIn("bits per byte of the test split: 2.500 with memory, 2.500 without", lines)
 
     @pytest.mark.slow
-    def test_goes_from_text_to_text_and_goes_on(self):
+    def test_runs_from_text_to_generated_text_and_resumes(self):
         few = ["--train_steps=20", "--set=train.warmup_steps=2", "--nojit"]
         done = self.run_script("out", *few)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -89,7 +89,7 @@ class ScoreProgramTest(parameterized.TestCase):
         self.assertIn(message, stderr.splitlines()[-1])
         self.assertNotIn("Traceback", stderr)
 
-    def test_invalid_line_is_named_by_its_place(self):
+    def test_an_invalid_line_is_named_by_its_number(self):
         _, stderr = self.score("--input=-", "--per_line", stdin=b"ka\nlo \xff\n", code=1)
         self.assertIn("got byte 0xff at offset 6;", stderr.splitlines()[-1])
         self.assertIn("; --invalid_utf8=replace puts U+FFFD", stderr.splitlines()[-1])

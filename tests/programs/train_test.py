@@ -152,7 +152,7 @@ class ResumeTest(TrainProgramTest):
         traces = os.path.join(self.path(), "tensorboard/plugins/profile/*/*.xplane.pb")
         self.assertLen(glob.glob(traces), 1)
 
-    def test_is_saved_and_goes_on_after_sigterm(self):
+    def test_is_saved_and_resumes_after_sigterm(self):
         """Exit code 75 asks to be run again; a second trainer is refused meanwhile."""
         flags = flags_of(train_steps=100_000, eval_every="none", checkpoint_every=100_000)
         process = self.start(*flags)
@@ -172,7 +172,7 @@ class ResumeTest(TrainProgramTest):
         self.assertEqual(result["step"], stopped["step"] + 2)
         self.assertRegex(log, f"resuming from .*ckpt-{stopped['step']}")
 
-    def test_is_saved_and_goes_on_after_a_preemption_notice(self):
+    def test_is_saved_and_resumes_after_a_preemption_notice(self):
         """At a rate that knows no last step, so that a run of any length is the undisturbed one."""
         flags = flags_of(min_lr_ratio=1.0, eval_every="none", checkpoint_every=100_000)
         server = self.enter_context(MetadataServer())

@@ -1,4 +1,4 @@
-"""Servers that answer oddly: each answer is refused in a line that names what is wrong."""
+"""Invalid responses of servers are rejected by an error that names the cause."""
 
 import json
 import time
@@ -32,7 +32,7 @@ class RestTest(parameterized.TestCase):
         with odd_servers.rest({"score": outputs}) as address:
             return scoring.score(connect(address), "text", b"ab")
 
-    def test_a_good_answer(self):
+    def test_a_valid_answer_is_returned(self):
         found = self.score({"outputs": SCORE})
         self.assertEqual((found["log_probs"], found["nats"]), ([None, -1.5], 1.5))
 
@@ -56,7 +56,7 @@ class RestTest(parameterized.TestCase):
         (dict(num_tokens=[3]), r"num_tokens in 0\.\.2, got 3"),
         (dict(num_tokens=[-1]), r"num_tokens in 0\.\.2, got -1"),
     )
-    def test_odd_outputs(self, change, message):
+    def test_invalid_outputs_are_rejected(self, change, message):
         with self.assertRaisesRegex(ServerError, message):
             self.score({"outputs": SCORE | change})
 
@@ -71,7 +71,7 @@ class RestTest(parameterized.TestCase):
         (b'"\xff"', "got: a response that is not JSON: "),
         (DEEP, 'got: a response that is not JSON: b\'{"outputs": '),
     )
-    def test_odd_bodies(self, body, message):
+    def test_invalid_bodies_are_rejected(self, body, message):
         with self.assertRaisesRegex(ServerError, message):
             self.score(body)
 
@@ -89,7 +89,7 @@ class RestTest(parameterized.TestCase):
             },
         ),
     )
-    def test_odd_metadata(self, metadata):
+    def test_invalid_metadata_is_rejected(self, metadata):
         refused = self.assertRaisesRegex(ServerError, "the answer of http://localhost:.* must ")
         with odd_servers.rest({}, metadata) as address, refused:
             connect(address).predict("score", TEXT)
@@ -103,14 +103,14 @@ class RestTest(parameterized.TestCase):
             found = answers.ask(connect(address), "generate", {})
             self.assertEqual(found["text"][0], "ü".encode())
 
-    def test_a_server_that_drips_is_given_up(self):
+    def test_a_dripping_server_times_out(self):
         with odd_servers.rest({}, drip=0.05) as address:
             start = time.monotonic()
             with self.assertRaisesRegex(ServerError, "within timeout 0.3 s, got no complete"):
                 connect(address, timeout=0.3).predict("score", TEXT)
             self.assertLess(time.monotonic() - start, 20)  # all of it would take a minute
 
-    def test_a_body_that_ends_early(self):
+    def test_a_truncated_body_is_reported(self):
         class Short(bytes):
             def __len__(self):
                 return 1 << 42
@@ -129,7 +129,7 @@ class GrpcTest(parameterized.TestCase):
         with odd_servers.grpc_server(outputs) as address:
             return scoring.score(connect(address), "text", b"ab")
 
-    def test_a_good_answer(self):
+    def test_a_valid_answer_is_returned(self):
         self.assertEqual(self.score()["nats"], 1.5)
 
     @parameterized.parameters(
@@ -146,16 +146,16 @@ class GrpcTest(parameterized.TestCase):
         (proto(7, [1, 2], string_val=[b"1", b"2"]), "must have floats in log_probs, got object"),
         (proto(1, [1, 2], float_val=[0.0, float("nan")]), "finite values in log_probs, got nan"),
     )
-    def test_odd_outputs(self, log_probs, message):
+    def test_invalid_outputs_are_rejected(self, log_probs, message):
         with self.assertRaisesRegex(ServerError, message):
             self.score(log_probs=log_probs)
 
-    def test_what_is_left_out_is_zero(self):
+    def test_missing_values_are_zero(self):
         for dtype, expected in ((1, 0.0), (3, 0), (7, b"")):
             found = messages.from_proto("x", proto(dtype, [2, 2]))
             self.assertEqual(found.tolist(), [[expected] * 2] * 2)
 
-    def test_a_server_that_takes_its_time(self):
+    def test_a_slow_server_times_out(self):
         refused = self.assertRaisesRegex(ServerError, "timeout 0.1 s, got no complete answer")
         with odd_servers.grpc_server({}, delay=1.0) as address, refused:
             connect(address, timeout=0.1).predict("score", TEXT)
@@ -202,19 +202,19 @@ class ConversationTest(parameterized.TestCase):
         ),
         (dict(decode=dict(text=np.array([1]))), "decode must have text in text, got int64"),
     )
-    def test_odd_answers(self, answers, message):
+    def test_invalid_answers_are_rejected(self, answers, message):
         with self.assertRaisesRegex(ServerError, message):
             conversation = Conversation(Scripted(**answers))
             conversation.read("a")
             "".join(conversation.write(2))
 
-    def test_good_answers(self):
+    def test_valid_answers_are_accepted(self):
         conversation = Conversation(Scripted())
         conversation.read("a")
         self.assertEqual("".join(conversation.write(2)), "")  # all of it is "x", as before it
 
     @parameterized.parameters(b"abcd?", b"   \n?", b"\xe6\x97\xa5a?")  # "?" is unknown
-    def test_a_long_turn_is_not_decoded_anew_with_each_token(self, alphabet):
+    def test_the_cost_of_decoding_does_not_grow_with_a_turn(self, alphabet):
         server, written = Scripted(encode=dict(ids=np.array([[1, 4]]))), 1000
         decoded, chosen, answer = [], [], server.predict
 

@@ -86,7 +86,7 @@ class ConversationTest(ServerTestCase):
         self.assertEqual(found, self.turn(self.converse("grpc", temperature=0), "hello", 30))
 
     @parameterized.product(way=WAYS)
-    def test_characters_come_whole(self, way):
+    def test_characters_are_yielded_complete(self, way):
         conversation = self.converse(way, seed=2)
         conversation.read("ha")
         pieces = list(conversation.write(40))
@@ -120,12 +120,12 @@ class ConversationTest(ServerTestCase):
         with self.assertRaisesRegex(ValueError, "mem_len must be at least 1 to converse, got 0"):
             Conversation(server)
 
-    def test_a_seed_repeats(self):
+    def test_equal_seeds_give_equal_texts(self):
         texts = [self.turn(self.converse("grpc", seed=seed), "ha", 30) for seed in (1, 1, 2)]
         self.assertEqual(texts[0], texts[1])
         self.assertNotEqual(texts[0], texts[2])
 
-    def test_a_prompt_of_nothing_starts_after_a_line_end(self):
+    def test_an_empty_prompt_starts_after_a_line_end(self):
         conversation = self.converse("grpc", temperature=0)
         self.turn(conversation, "", 1)
         self.assertEqual(self.fed_ids("step"), [10])
@@ -273,13 +273,13 @@ class ProgramTest(ServerTestCase):
         self.assertIn(message, self.last_line(stderr))
 
     @parameterized.parameters("localhost:1", "http://localhost:1")
-    def test_no_server(self, server):
+    def test_an_unreachable_server_is_reported(self, server):
         flags = (f"--server={server}", "--model=toy", "--score=a")
         _, stderr = trained.run("serving_client", *flags, code=1)
         self.assertStartsWith(self.last_line(stderr), f"server must answer at {server}, got: ")
         self.assertIn("Connection refused", stderr)
 
-    def test_text_that_is_no_utf8(self):
+    def test_text_must_be_utf8(self):
         file = self.create_tempfile(content=b"ab\xff", mode="wb").full_path
         _, stderr = self.run_client("grpc", f"--score=@{file}", code=1)
         self.assertEqual(self.last_line(stderr), f"{file} must be UTF-8, got byte 0xff at offset 2")

@@ -53,7 +53,7 @@ class TransportTest(ServerTestCase):
         with self.assertRaisesRegex(ValueError, "keys must not be float16 over REST.*use gRPC"):
             self.connect("rest", "half").predict("step", ids | state)
 
-    def test_a_check_inside_the_graph_is_told_without_its_wrapping(self):
+    def test_a_failed_check_inside_the_graph_is_reported_without_its_prefix(self):
         message = "assertion failed: [ids must lie in 0..3, got [4]]\n\t [[{{node Assert}}]]"
         error = errors.refusal(message, invalid=True)
         self.assertEqual(str(error), "ids must lie in 0..3, got [4]")
@@ -95,7 +95,7 @@ class TransportTest(ServerTestCase):
         self.assertTrue(raised.exception.invalid)
 
     @parameterized.product(way=WAYS)
-    def test_a_server_that_says_nothing(self, way):
+    def test_a_silent_server_times_out(self, way):
         with socket.create_server(("localhost", 0)) as silent:
             address = f"localhost:{silent.getsockname()[1]}"
             server = f"http://{address}" if way == "rest" else address

@@ -1,4 +1,4 @@
-"""scripts/average_checkpoints.py and its library: means, and what cannot be averaged."""
+"""Tests of scripts/average_checkpoints.py and its library: means, and rejected checkpoints."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The state of training on disk: all of it comes back, the newest stay, damage is survived."""
+"""Tests of training checkpoints: round trips, rotation, and recovery from damage."""
 
 import os
 
@@ -91,7 +91,7 @@ class CheckpointsTest(parameterized.TestCase):
         self.check_equal(self.restore(), state)
 
     @parameterized.parameters(*run_files.DAMAGES)
-    def test_falls_back_from_damage_and_says_so(self, how):
+    def test_falls_back_from_damage_and_logs_it(self, how):
         earlier = State(self.path, seed=4)
         earlier.checkpoints.save(earlier.memory)
         later = State(self.path, seed=8)
@@ -172,7 +172,7 @@ class CheckpointsTest(parameterized.TestCase):
         self.assertNotIn("ckpt-4.index", names)
 
     @parameterized.parameters(*run_files.DAMAGES)
-    def test_a_damaged_best_is_told_and_does_not_stop_the_run(self, how):
+    def test_a_damaged_best_is_logged_and_does_not_stop_the_run(self, how):
         state = State(self.path, seed=4)
         state.checkpoints.save(state.memory)
         state.checkpoints.save_best(1.25)
@@ -183,7 +183,7 @@ class CheckpointsTest(parameterized.TestCase):
         self.assertRegex(logs.output[0], "best/ckpt-4 is (damaged|missing)")
         self.assertEqual(found.checkpoints.best_nats, np.inf)
 
-    def test_weights_alone_are_no_state_of_training(self):
+    def test_weights_alone_cannot_be_resumed(self):
         model_dir.save_weights(self.path, TransformerXL(helpers.tiny_config()))
         with self.assertRaisesRegex(
             ValueError,
@@ -192,7 +192,7 @@ class CheckpointsTest(parameterized.TestCase):
             self.restore()
 
     @parameterized.parameters(np.nan, np.inf)
-    def test_weights_that_are_no_numbers_are_neither_saved_nor_restored(self, wrong):
+    def test_nan_weights_are_neither_saved_nor_restored(self, wrong):
         state = State(self.path, seed=4)
         weight = state.model.trainable_variables[0]
         right = weight.numpy()

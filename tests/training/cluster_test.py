@@ -1,4 +1,4 @@
-"""TF_CONFIG as a cluster: who is who, and what is refused."""
+"""Tests of TF_CONFIG: the roles of workers, and rejected clusters."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Other data under a running model: refused by name, or accepted as new."""
+"""Changed data of a run is rejected by name, or accepted as new."""
 
 import dataclasses
 import json
@@ -39,7 +39,7 @@ class ChangesTest(parameterized.TestCase):
     def test_names_the_first(self, changes, expected):
         self.assertEqual(next(split().changes(split(**changes))), expected)
 
-    def test_another_name_of_the_same_text_is_none(self):
+    def test_another_name_of_the_same_text_is_no_change(self):
         self.assertEmpty(list(split().changes(split(sources=("x/a", "x/b"), since=4))))
 
     def test_a_run_that_fell_back_reads_its_text_from_there_and_keeps_no_best_of_before(self):
@@ -77,7 +77,7 @@ class FileTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             data_record.check(str(self.folder), DataRecord(train=split(), valid=None), False)
 
-    def test_a_run_without_one_goes_on(self):
+    def test_a_run_without_one_resumes(self):
         wanted = DataRecord(train=split(), valid=None)
         with self.assertLogs(level="INFO") as logs:
             self.assertEqual(data_record.check(str(self.folder), wanted, False), wanted)
@@ -183,7 +183,7 @@ class RunTest(absltest.TestCase):
         )  # fmt: skip
         self.assertEqual(result.step, 6)
 
-    def test_the_same_text_in_another_place_goes_on(self):
+    def test_the_same_text_in_another_folder_resumes(self):
         self.train(self.data("first"))
         self.train(self.data("copy"), "train.train_steps=5")
         self.assertEqual(bytes(self.ids[0][0].tolist()), TRAIN[20:25].encode())

@@ -1,4 +1,4 @@
-"""Any number of replicas gives the numbers of one, and each row keeps its memory."""
+"""Any number of replicas equals one, and each row keeps its memory."""
 
 import functools
 import json
@@ -73,7 +73,7 @@ class ReplicasTest(parameterized.TestCase):
         rows = expected["memory_0"]
         for row in range(1, len(rows)):  # rows differ, so a mix-up would show
             self.assertGreater(np.abs(rows[row] - rows[0]).max(), 0.1)
-        self.assertGreater(np.ptp(expected["told"][:, 0]), 0.1)
+        self.assertGreater(np.ptp(expected["metrics"][:, 0]), 0.1)
 
     @parameterized.parameters(1, 5)
     def test_workers_give_the_numbers_of_one(self, at_once):
@@ -95,7 +95,7 @@ class RunTest(absltest.TestCase):
         path, model_dir = self.folder / "told.npz", self.folder / name
         configs = helpers.cluster(workers) if workers > 1 else [None]
         finish(*(start(replicas, path, self.data, model_dir, steps, tf_config=c) for c in configs))
-        return np.load(path)["told"]
+        return np.load(path)["metrics"]
 
     def check(self, found, expected):
         np.testing.assert_allclose(found, expected, rtol=0, atol=ATOL)

@@ -1,4 +1,4 @@
-"""A run ends when nothing gets better, and a resumed one counts as if never stopped."""
+"""Tests of early stopping, which counts across resumes."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A model that starts from another's weights knows all that the other knew, and some new words."""
+"""Tests of initialization from another model, whose vocabulary may be extended."""
 
 import dataclasses
 import os
@@ -108,7 +108,7 @@ class GrowthTest(parameterized.TestCase):
         whole = [tf.reduce_logsumexp(s[..., same:], axis=-1) for s in (before, after)]
         np.testing.assert_allclose(*whole, rtol=0, atol=atol)
 
-    def test_new_words_are_read_and_learnt(self):
+    def test_new_words_are_read_and_learned(self):
         _, new = self.grow(**ADAPTIVE)
         ids = np.array([[V, 1, V + GROWN - 1]], "int32")
         with tf.GradientTape() as tape:
@@ -159,7 +159,7 @@ class CheckTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "must keep id 1 for unknown symbols, .*, got 2"):
             self.check(both, known)
 
-    def test_what_cannot_grow(self):
+    def test_another_tokenizer_of_equal_symbols_is_rejected(self):
         class Pieces(tokenizers.ByteTokenizer):
             """Of the same symbols, but another model."""
 

@@ -1,4 +1,4 @@
-"""Whole runs: stopped and resumed as if never stopped, validated, and refused in time."""
+"""Tests of whole runs: exact resumes, validation, and early rejection of invalid ones."""
 
 import dataclasses
 import os
@@ -163,7 +163,7 @@ class ResumeTest(RunTest):
         result = self.train(config("train.eval_every=none"))
         self.assertEqual((result.step, result.stopped_by), (3, "SIGTERM"))
 
-    def test_goes_on_over_the_end_of_an_epoch(self):
+    def test_continues_past_the_end_of_an_epoch(self):
         """200 tokens are 9 full steps and a padded one; 12 steps see a restart."""
         whole = Recorder(self)
         changes = "train.train_steps=12", "train.eval_every=none", "train.checkpoint_every=9"
@@ -180,7 +180,7 @@ class ResumeTest(RunTest):
         batches = Batches(self.data, "train", batch_size=ROWS, segment_len=TOKENS)
         self.assertEqual(batches.steps_per_epoch, 10)
 
-    def test_a_longer_run_goes_on_from_a_finished_one(self):
+    def test_a_longer_run_resumes_a_finished_one(self):
         recorder = Recorder(self)
         self.train(config("train.eval_every=none"))
         self.assertEqual(self.train(config("train.eval_every=none")).nats_per_token, None)
@@ -217,7 +217,7 @@ class StepsPerLoopTest(RunTest):
         self.train(config(*self.CHANGES, "train.steps_per_loop=2"), "several")
         run_files.check_same(self, run_files.contents(self.path("several"), 7), found)
 
-    def test_every_step_is_told_once(self):
+    def test_every_step_is_logged_once(self):
         self.train(config(*self.CHANGES, "train.steps_per_loop=4"))
         lines = run_files.metrics(self.path())
         steps = [(line["step"], line["steps"]) for line in lines]
@@ -225,7 +225,7 @@ class StepsPerLoopTest(RunTest):
 
 
 class OutcomeTest(RunTest):
-    def test_the_best_validation_is_kept_and_everything_is_told(self):
+    def test_the_best_validation_is_kept_and_reported(self):
         """A rate so high that the model is worse at the end than in the middle."""
         changes = "train.eval_every=1", "train.learning_rate=0.5", "train.warmup_steps=0"
         with self.assertLogs(level="INFO") as logs:
@@ -258,7 +258,7 @@ class OutcomeTest(RunTest):
         self.assertEqual(result.best_nats_per_token, best)
         self.assertEqual(model_dir.load(self.path()).step, 2)
 
-    def test_a_loss_that_is_no_number_leaves_the_checkpoints_alone(self):
+    def test_a_nan_loss_leaves_the_checkpoints_alone(self):
         def spoil(count, metrics):
             bad = dict(loss=tf.constant(np.nan), skipped=tf.constant(1.0))
             return metrics._replace(**bad) if count == 6 else metrics

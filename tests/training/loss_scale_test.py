@@ -1,4 +1,4 @@
-"""Steps whose loss or gradients are no numbers, and the scale that keeps float16 from them."""
+"""Tests of steps with NaN or infinity, and of the loss scale of float16."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Lines of numbers that outlive a killed process: none twice, none half."""
+"""metrics.jsonl survives a killed process without repeated or partial lines."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Notices that a machine will be taken away, from a stand-in for a cloud's metadata server."""
+"""Tests of preemption notices, with a fake metadata server."""
 
 import os
 import socket
@@ -49,7 +49,7 @@ class AnswerTest(GceTest):
         ("TRUE", "NONE", "preempted=TRUE"),
         ("TRUE", 503, "preempted=TRUE"),
     )
-    def test_says_whether_the_machine_goes(self, preempted, event, expected):
+    def test_reports_whether_the_machine_is_preempted(self, preempted, event, expected):
         self.server.answers |= {"preempted": preempted, "maintenance-event": event}
         self.assertEqual(interruption.NOTICES["gce"](), expected)
         interruption.check("gce")  # a notice is no reason to refuse
@@ -76,7 +76,7 @@ class RefusalTest(GceTest):
             rf"{self.server.host}: preempted must be TRUE or FALSE, got '<html>\\nLog"
         )
 
-    def test_nobody_there(self):
+    def test_an_unreachable_metadata_server_is_reported(self):
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             host = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -125,7 +125,7 @@ class NotedTest(GceTest):
             ],
         )
 
-    def test_failures_are_told_once_and_outlived(self):
+    def test_failures_are_logged_once_and_survived(self):
         with (
             self.assertLogs(level="WARNING") as logs,
             StopRequest() as stop,
@@ -144,7 +144,7 @@ class NotedTest(GceTest):
             f"{self.server.host}: HTTP Error 503: Service Unavailable",
         )
 
-    def test_nobody_asks_after_the_end(self):
+    def test_no_requests_after_the_end(self):
         with StopRequest() as stop, interruption.noted("gce", stop):
             wait_until(lambda: self.server.asked > 2)
             self.assertIn(interruption.STOP_NAME, [t.name for t in threading.enumerate()])
@@ -158,7 +158,7 @@ class NotedTest(GceTest):
         with StopRequest() as stop, interruption.noted("gce", stop):
             wait_until(lambda: self.server.asked == 2)
 
-    def test_none_asks_nobody(self):
+    def test_none_makes_no_request(self):
         interruption.check("none")
         with StopRequest() as stop, interruption.noted("none", stop):
             self.assertNotIn(interruption.STOP_NAME, [t.name for t in threading.enumerate()])

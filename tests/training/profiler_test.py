@@ -1,4 +1,4 @@
-"""Which steps a trace holds, and what are no steps."""
+"""Tests of the steps in a trace, and of invalid ones."""
 
 from absl.testing import absltest, parameterized
 
@@ -12,7 +12,7 @@ class ProfileTest(parameterized.TestCase):
         self.assertEqual(profiler.parse(text), expected)
 
     @parameterized.parameters("", "5", "5,3", "0,2", "-1,2", "1,2,3", "a,b", "1.5,2", ",")
-    def test_what_are_no_steps(self, text):
+    def test_invalid_steps_are_rejected(self, text):
         message = f"profile_steps must be FIRST,LAST, 1 <= FIRST <= LAST, got '{text}'"
         with self.assertRaisesRegex(ValueError, message):
             profiler.parse(text)

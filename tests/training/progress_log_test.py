@@ -1,4 +1,4 @@
-"""What a run tells: means over real tokens, honest rates, curves, and what is no number."""
+"""Tests of the training log: means over real tokens, rates, curves, NaN and infinity."""
 
 import math
 
@@ -41,7 +41,7 @@ class JournalTest(parameterized.TestCase):
         (line,) = logs.output
         return line.partition("absl:")[2], result
 
-    def test_the_first_line_tells_the_compile_time_and_the_next_the_rate(self):
+    def test_the_first_line_has_the_compile_time_and_the_next_the_rate(self):
         journal = self.journal()
         journal.note(1, metrics(2.0))
         self.now += 30.0  # compiles
@@ -80,7 +80,7 @@ class JournalTest(parameterized.TestCase):
         ("character", 1, "perplexity=2.718"),
         (None, 0, "perplexity=2.718"),
     )
-    def test_a_loss_is_told_as_usual_for_its_tokens(self, unit, unknown, expected):
+    def test_a_loss_is_logged_in_the_unit_of_its_tokens(self, unit, unknown, expected):
         journal = self.journal(unit, unknown)
         journal.note(1, metrics(1.0))
         self.assertIn(expected, self.told(journal.log_interval, 1)[0])
@@ -100,7 +100,7 @@ class JournalTest(parameterized.TestCase):
         (dict(nats=math.inf), "loss must be finite, got inf at step 2"),
         (dict(nats=1.0, gradient_norm=math.nan), "gradient_norm must be finite, got nan at step 2"),
     )
-    def test_what_is_no_number_stops_the_run_before_it_is_saved(self, bad, message):
+    def test_nan_stops_the_run_before_it_is_saved(self, bad, message):
         for ask in ("tell", "paused"):
             journal = self.journal(max_skipped_steps=0)
             journal.note(1, metrics(1.0))

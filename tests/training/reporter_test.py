@@ -1,4 +1,4 @@
-"""What a run leaves for its watchers, and how watching ends it: steps and validations by script."""
+"""Tests of the reporter's files and early stopping, with scripted steps and validations."""
 
 import math
 import os
@@ -80,7 +80,7 @@ class WatchTest(parameterized.TestCase):
     def kill(self):
         raise RuntimeError("killed")
 
-    def test_each_step_is_told_once(self):
+    def test_each_step_is_logged_once(self):
         """A line ends with each interval, each validation and each checkpoint."""
         self.train(config())
         expected = [[1, 1, 1.0], [2, 1, 2.0], [3, 1, 3.0], [4, 1, 4.0], [6, 2, 5.5], [8, 2, 7.5]]
@@ -93,7 +93,7 @@ class WatchTest(parameterized.TestCase):
         (5, [1, 2, 3, 4, 5, 6, 8]),  # the first step of a process has a line of its own
         (7, [1, 2, 3, 4, 5, 6, 8]),  # the lines of step 6 came after the checkpoint of step 4
     )
-    def test_each_step_is_told_once_after_a_kill(self, step, expected):
+    def test_each_step_is_logged_once_after_a_kill(self, step, expected):
         self.at[step] = self.kill
         with self.assertRaisesRegex(RuntimeError, "killed"):
             self.train(config())

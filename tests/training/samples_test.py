@@ -1,4 +1,4 @@
-"""Tests of txl_tf.training.reporter."""
+"""Tests of the training samples of txl_tf.training.reporter."""
 
 from absl.testing import absltest
 

@@ -1,4 +1,4 @@
-"""The learning rate: the original's published values, its recorded run, and its shape."""
+"""Tests of the learning rate: published values, the original's recorded run, and its shape."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The laws of one training step: what its loss means, and that no cut of the rows matters."""
+"""Laws of a training step: the meaning of its loss, and independence of splits of the rows."""
 
 import keras
 import numpy as np

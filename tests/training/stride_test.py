@@ -1,4 +1,4 @@
-"""How many steps a call makes: never past what is to be done in between, and the same resumed."""
+"""Compiled calls never pass a step with other work, and are the same after a resume."""
 
 from absl.testing import absltest, parameterized
 

@@ -1,4 +1,4 @@
-"""Event files of a run that was killed: each point once."""
+"""Event files of a killed run contain each point once."""
 
 import pathlib
 
@@ -32,7 +32,7 @@ class SummariesTest(absltest.TestCase):
                 found += [(value.tag, event.step) for value in event.summary.value]
         return found
 
-    def test_a_resumed_run_tells_of_each_step_once(self):
+    def test_a_resumed_run_logs_each_step_once(self):
         self.run_until(7)
         self.run_until(6, start=4)  # killed again, before it saved
         self.run_until(9, start=4)

@@ -1,4 +1,4 @@
-"""Updates that are not made: those that would spoil weights or slots, or follow from no target."""
+"""Tests of skipped updates: NaN, infinity, or no target."""
 
 import keras
 import numpy as np

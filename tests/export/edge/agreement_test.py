@@ -1,4 +1,4 @@
-"""Tests of export/agreement.py."""
+"""Tests of txl_tf.export.edge.agreement."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Tests of export/samples.py."""
+"""Tests of txl_tf.export.edge.calibration."""
 
 import gzip
 

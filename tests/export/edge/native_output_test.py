@@ -1,4 +1,4 @@
-"""Tests of export/silence.py."""
+"""Tests of txl_tf.export.edge.native_output."""
 
 import os
 import unittest.mock

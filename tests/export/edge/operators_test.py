@@ -1,4 +1,4 @@
-"""Tests of export/edge/operators.py."""
+"""Tests of txl_tf.export.edge.operators."""
 
 import pathlib
 

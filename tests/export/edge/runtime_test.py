@@ -1,4 +1,4 @@
-"""Tests of export/edge.py: what runs on a device, held to the model that it was made from."""
+"""Tests of txl_tf.export.edge.runtime: outputs on a device equal those of the model."""
 
 import atexit
 import functools

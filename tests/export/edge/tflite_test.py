@@ -1,4 +1,4 @@
-"""Tests of the conversion: export/tflite.py, and what it is made of."""
+"""Tests of txl_tf.export.edge.tflite and the modules it is made of."""
 
 import functools
 import json

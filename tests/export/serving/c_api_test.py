@@ -109,7 +109,7 @@ class SessionTest(parameterized.TestCase):
             session.run("step", **inputs, **state)
         self.assertEqual(raised.exception.code, c_api.INVALID_ARGUMENT)
 
-    def test_what_is_no_export(self):
+    def test_what_is_not_an_export_is_rejected(self):
         folder = helpers.temp_dir(self)
         with self.assertRaises(FileNotFoundError):
             c_api.Session(folder)

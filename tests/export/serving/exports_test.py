@@ -1,4 +1,4 @@
-"""Real exports behind a server: its clients are told what the library says of the same model."""
+"""Real exports on a server: clients get the results of the library for the same model."""
 
 import functools
 import pathlib
@@ -182,7 +182,7 @@ class ExportTest(parameterized.TestCase):
             self.assertEqual(conversation._unknown, encoded, name)  # pieces of bytes know all text
 
     @parameterized.parameters("grpc", "rest")
-    def test_refusals_are_told(self, way):
+    def test_refusals_are_reported(self, way):
         server = self.connect("byte", way)
         with self.assertRaisesRegex(ValueError, r"^ids must lie in 0\.\.255.*got 300$"):
             server.predict("decode", dict(ids=np.int32([[300]]), lengths=np.int32([1])))

@@ -1,4 +1,4 @@
-"""What a SavedModel consists of, and that it runs where nothing else of ours is."""
+"""Tests of the files of a SavedModel, which runs without this package."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tests of export.serving.saved_model: the model's numbers by every signature, and refusals."""
+"""Tests of txl_tf.export.serving.saved_model: each signature's outputs and rejected input."""
 
 import numpy as np
 import tensorflow as tf

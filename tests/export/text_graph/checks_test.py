@@ -1,4 +1,4 @@
-"""What a tokenizer in a graph refuses, and by what message."""
+"""Tests of the input that a tokenizer in a graph rejects, and its messages."""
 
 import tensorflow as tf
 from absl.testing import absltest, parameterized
