@@ -1,11 +1,15 @@
 """Tests of the input that a tokenizer in a graph rejects, and its messages."""
 
+import functools
+
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import learnt
 import text_graphs
 from txl_tf.export import text_graph
+
+example = functools.cache(text_graphs.example)
 
 
 class RefusalTest(parameterized.TestCase):
@@ -27,7 +31,7 @@ class RefusalTest(parameterized.TestCase):
         ),
     )
     def test_text_that_is_not_utf8(self, kind, case):
-        _, graph = text_graphs.example(kind, **text_graphs.GRID[kind][0])
+        _, graph = example(kind, **text_graphs.GRID[kind][0])
         data, expected = case
         self.assertIn(
             f"[text must be UTF-8, got byte {expected}]", self.refused(graph.encode, data)
@@ -50,7 +54,7 @@ class RefusalTest(parameterized.TestCase):
 
     @parameterized.parameters(*((kind, rows[0]) for kind, rows in text_graphs.GRID.items()))
     def test_ids_outside_the_vocabulary(self, kind, options):
-        tokenizer, graph = text_graphs.example(kind, **options)
+        tokenizer, graph = example(kind, **options)
         size = tokenizer.vocab_size
         for wrong in (size, -1):
             expected = f"[ids must lie in 0..{size - 1} (vocabulary of {size}), got {wrong}]"
@@ -61,7 +65,7 @@ class RefusalTest(parameterized.TestCase):
             graph.decode(bad, [1])  # padding may be anything
 
     def test_a_function_whose_result_is_not_used(self):
-        _, graph = text_graphs.example("char", **text_graphs.GRID["char"][0])
+        _, graph = example("char", **text_graphs.GRID["char"][0])
 
         @tf.function
         def count_rows(data):

@@ -1,5 +1,7 @@
 """A tokenizer in a graph gives what the tokenizer gives."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
@@ -9,6 +11,8 @@ import text_graphs
 from txl_tf.data import text, tokenizers
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.export import text_graph
+
+example = functools.cache(text_graphs.example)
 
 
 class EqualityTest(parameterized.TestCase):
@@ -21,7 +25,7 @@ class EqualityTest(parameterized.TestCase):
 
     @parameterized.parameters(*text_graphs.ROWS)
     def test_ids_and_their_text(self, kind, options):
-        tokenizer, graph = text_graphs.example(kind, **options)
+        tokenizer, graph = example(kind, **options)
         data = [content.encode() for content in [*text_graphs.AWKWARD, *text_graphs.random_texts()]]
         for complete in (True, False):
             ids, lengths = graph.encode(data, complete)
@@ -41,7 +45,7 @@ class EqualityTest(parameterized.TestCase):
     def test_text_of_any_ids(self, kind, options):
         from txl_tf.text_stream import TextStream
 
-        tokenizer, graph = text_graphs.example(kind, **options)
+        tokenizer, graph = example(kind, **options)
         context, new = (
             text_graphs.random_ids(tokenizer, 300, width, seed=width) for width in (9, 12)
         )
@@ -58,7 +62,7 @@ class EqualityTest(parameterized.TestCase):
 
     @parameterized.parameters(*((kind, rows[-1]) for kind, rows in text_graphs.GRID.items()))
     def test_any_number_of_rows_in_a_function(self, kind, options):
-        _, graph = text_graphs.example(kind, **options)
+        _, graph = example(kind, **options)
         ids_spec = tf.TensorSpec([None, None], tf.int32)
         lengths_spec = tf.TensorSpec([None], tf.int32)
         encode = tf.function(graph.encode, input_signature=[tf.TensorSpec([None], tf.string)])
@@ -80,14 +84,14 @@ class EqualityTest(parameterized.TestCase):
     def test_long_texts(self, kind, options):
         """Up to a megabyte: what takes the square of the time would not end."""
         options = {name: "unk" if name == "unknown" else options[name] for name in options}
-        tokenizer, graph = text_graphs.example(kind, **options)
+        tokenizer, graph = example(kind, **options)
         for content in ("a", "a ", " ", " \n", "a \u3000\t", "\u2581", "AΣ\u0301", "<S> "):
             data = (content * 200_000).encode()
             ids, _ = graph.encode([data])
             np.testing.assert_array_equal(ids[0], tokenizer.encode_bytes(data))
 
     def test_every_byte(self):
-        _, graph = text_graphs.example("byte", drop_newlines=True)
+        _, graph = example("byte", drop_newlines=True)
         data = [bytes(range(256)), b"\xff\n\xfe", b"\xef\xbb\xbfa"]
         expected = [[*range(10), *range(11, 256)], [255, 254], [0xEF, 0xBB, 0xBF, 97]]
         self.assertEqual(text_graphs.rows_of(*graph.encode(data)), expected)
