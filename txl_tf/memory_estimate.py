@@ -36,7 +36,7 @@ class MemoryEstimate(_Parts):
 
     Letters as in shapes; P is the number of parameters, N = H K, c the bytes of a value in the
     compute precision, B the rows of a step, b the rows of a microbatch (see `accumulate_steps`),
-    S' = min(S, reach + 1) the keys that a layer's attention scores, S if dense. TensorFlow and
+    S' the scores of a query in a layer: S if dense, min(S, reach + 1) with a window. TensorFlow and
     XLA's compiler need another 0.5 to 1 GB on a CPU, where each further row of preset small was
     measured at 87 MB, against 85 MB by these formulas.
 
@@ -96,6 +96,8 @@ def min_parameters(model: Model) -> int:
     total = 0
     for spec, count in _repeated(model.feed_forward_specs, model.num_layers):
         total += count * spec.num_nets * 2 * model.d_model * model.d_inner
+    for spec, count in _repeated(model.attention_specs, model.num_layers):
+        total += spec.num_own_parameters(count, model.num_heads)
     total += model.num_layers * 4 * model.d_model * model.num_heads * model.head_dim
     if not isinstance(model, TransformerXLConfig):
         return total + model.vocab_size * model.d_model
@@ -172,7 +174,7 @@ def inference_estimate(
     slots = model.mem_len if mem_len is None else mem_len
     keys, inner = slots + num_tokens, model.num_heads * model.head_dim
     distances = sum(
-        _scored(spec, num_encodings) * count
+        spec.num_scores(num_encodings) * count
         for spec, count in _repeated(model.attention_specs, model.num_layers)
     )
     width = 2 * inner if keeps_keys else model.d_model
@@ -192,18 +194,13 @@ def _layers_of_a_row(model: Model, tokens: int, compute: int, rematerialize: boo
     inner = model.num_heads * model.head_dim
     stream = tokens * (6 * model.d_model + 4 * inner + 2 * model.d_inner) + keys * 2 * inner
     layers = [
-        (compute * stream + _FLOAT * 2 * model.num_heads * tokens * _scored(spec, keys), count)
+        (compute * stream + _FLOAT * 2 * model.num_heads * tokens * spec.num_scores(keys), count)
         for spec, count in _repeated(model.attention_specs, model.num_layers)
     ]
     if rematerialize:
         inputs = model.num_layers * compute * tokens * model.d_model
         return max(layer for layer, _ in layers) + inputs
     return sum(layer * count for layer, count in layers)
-
-
-def _scored(spec: LayerSpec, keys: int) -> int:
-    """Returns the number of keys that an attention spec scores for a query."""
-    return keys if spec.reach is None else min(keys, spec.reach + 1)
 
 
 def _repeated(specs: Sequence[LayerSpec], num_layers: int) -> Iterator[tuple[LayerSpec, int]]:

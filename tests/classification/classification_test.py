@@ -1,5 +1,6 @@
 """Tests of txl_tf.classification: encoding, batches, scores, training and saved classifiers."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -27,23 +28,35 @@ from txl_tf.training.step import Metrics
 LABELS = ("few", "many")
 
 
-def small(backbone="encoder", attention="local(window=32)", layers=1, **text):
+def small(backbone="encoder", attention="local(window=32)", layers=1, position="xl", **text):
     """A config that trains in seconds."""
-    config = configs.override_all(
-        start(backbone),
-        [
-            f"model.attention={attention}",
-            f"model.num_layers={layers}",
-            "model.d_model=8",
-            "model.num_heads=2",
-            "model.head_dim=4",
-            "model.d_inner=16",
-        ]
-        + ["train.batch_size=8", "train.segment_len=16", "train.train_steps=60", "model.dropout=0"]
-        + ["train.warmup_steps=5", "train.learning_rate=2e-2", "train.eval_every=20"],
+    model = dict(
+        attention=attention,
+        num_layers=layers,
+        position=position,
+        d_model=8,
+        num_heads=2,
+        head_dim=4,
+        d_inner=16,
+        dropout=0,
     )
-    changes = [f"text.{name}={value}" for name, value in (dict(max_tokens=64) | text).items()]
-    return configs.override_all(ClassifierConfig(**vars(config) | {"labels": LABELS}), changes)
+    train = dict(
+        batch_size=8,
+        segment_len=16,
+        train_steps=60,
+        warmup_steps=5,
+        learning_rate=2e-2,
+        eval_every=20,
+    )
+    sections = dict(model=model, train=train, text=dict(max_tokens=64) | text)
+    return configs.override_all(
+        dataclasses.replace(start(backbone), labels=LABELS),
+        [
+            f"{section}.{name}={value}"
+            for section, values in sections.items()
+            for name, value in values.items()
+        ],
+    )
 
 
 def draw_texts(count, seed=0):
@@ -190,6 +203,14 @@ class ClassifierTest(parameterized.TestCase):
             ),
         ),
         ("encoder", dict(attention="bigbird(block=4, random=1)", pooling="mean")),
+        (
+            "encoder",
+            dict(
+                attention="linformer(max_tokens=64, k=8, sharing='layerwise')",
+                position="absolute",
+                pooling="mean",
+            ),
+        ),
         ("causal", dict(pooling="mean")),
     )
     def test_it_learns_and_is_kept(self, backbone, text):
@@ -370,6 +391,13 @@ class ConfigTest(parameterized.TestCase):
     def test_mistakes_are_reported(self, backbone, setting, message):
         with self.assertRaisesRegex(ValueError, message):
             configs.override(small(backbone), setting)
+
+    def test_max_tokens_is_within_the_token_limit(self):
+        options = dict(attention="linformer(max_tokens=64, k=8)", position="absolute")
+        self.assertEqual(small(**options, max_tokens=64).model.token_limit, 64)
+        message = "max_tokens must be at most 64, the longest text that the model reads, got 65"
+        with self.assertRaisesRegex(ValueError, message):
+            small(**options, max_tokens=65)
 
     def test_a_folder_that_is_none(self):
         with self.assertRaisesRegex(ValueError, "model_dir must hold a config.json .* got /none"):

@@ -16,6 +16,7 @@ SETTINGS = {
     layer_specs.Local: dict(window=3, dilations=(1, 2), block=4, k=5),
     layer_specs.Longformer: dict(window=3, dilations=(1, 2), block=4, max_global_tokens=5),
     layer_specs.BigBird: dict(block=4, random=1, seed=2, table=(((1,), (2,)),)),
+    layer_specs.Linformer: dict(max_tokens=64, k=8, sharing="layerwise"),
     layer_specs.DenseNet: dict(activation="gelu"),
     layer_specs.Switch: dict(
         experts=3,
@@ -92,6 +93,11 @@ class RulesTest(parameterized.TestCase):
         ("bigbird", "'bigbird': bigbird is not causal: .* choose local or longformer"),
         ("bigbird(block=0)", "block must be at least 1, got 0"),
         ("bigbird(random=-1)", "random must be at least 0, got -1"),
+        ("linformer", "max_tokens must be given in 'linformer'"),
+        ("linformer(max_tokens=512)", "linformer is not causal: .* choose local, or an Encoder"),
+        ("linformer(max_tokens=0)", "max_tokens must be at least 1, got 0"),
+        ("linformer(max_tokens=100)", "k must be at most 100, got 128"),
+        ("linformer(max_tokens=8, k=2, sharing='all')", "sharing must be one of none, headwise, "),
         ("topk(k=2000000000)", "k must be at most 1073741824, got 2000000000"),
         ("local(window=1073741825)", "window must be at most 1073741824, got 1073741825"),
         (

@@ -2,13 +2,16 @@
 
 import dataclasses
 
+import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
+from txl_tf.configs.model import EncoderConfig
 from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.inference.decode_state import KeyValueState
 from txl_tf.memory_estimate import inference_estimate, memory_estimate, min_parameters
+from txl_tf.models.encoder import Encoder
 from txl_tf.models.transformer_xl import TransformerXL
 
 
@@ -79,6 +82,24 @@ class MemoryEstimateTest(parameterized.TestCase):
         self.assertBetween(
             min_parameters(model.config), model.count_params() // 2, model.count_params()
         )
+
+    def test_mixtures_of_tokens_are_counted(self):
+        sizes = dict(vocab_size=9, num_layers=3, d_model=8, num_heads=2, position="absolute")
+        plain = EncoderConfig(**sizes)
+        train = TrainConfig(batch_size=1, segment_len=40, precision="float32")
+        for sharing, matrices in (
+            ("none", 12),
+            ("headwise", 6),
+            ("key_value", 3),
+            ("layerwise", 1),
+        ):
+            spec = f"linformer(max_tokens=50, k=5, sharing={sharing!r})"
+            config = EncoderConfig(attention=(spec,), **sizes)
+            added = min_parameters(config) - min_parameters(plain)
+            self.assertEqual(added, matrices * 50 * 5)
+            self.assertEqual(Encoder(config).count_params() - Encoder(plain).count_params(), added)
+            saved = (memory_estimate(c, train, 0).activations for c in (plain, config))
+            self.assertEqual(int(np.subtract(*saved)), 4 * 3 * 2 * 2 * 40 * (40 - 5))
 
     def test_inference_by_hand(self):
         """V 11, L 2, D 8, N 8, M 4, T 3, S 7, and 5 rows that write 6 ids."""

@@ -15,7 +15,7 @@ SPECS = {
     "local": "local(window=2)",
     "longformer": "longformer(window=2)",
 }
-TWO_SIDED_ALONE = {"bigbird"}  # two_sided_attention_test.py has those that look ahead
+TWO_SIDED_ALONE = {"bigbird", "linformer"}  # two_sided_attention_test.py has those that look ahead
 
 
 def draw(*shape, seed=0):

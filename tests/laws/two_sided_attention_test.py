@@ -23,6 +23,7 @@ SPECS = {
     "local": "local(window=2, block=2)",
     "longformer": "longformer(window=2, block=2, max_global_tokens=2)",
     "bigbird": "bigbird(block=2, random=1)",
+    "linformer": "linformer(max_tokens=31, k=3)",
 }
 HEADS, WIDTH, D_MODEL = 4, 6, 10
 
@@ -127,6 +128,8 @@ def of_bigbird(core, visibility, num_tokens):
 
 def by_hand(core, arrays, visibility):
     """In float64; differentiable."""
+    if isinstance(core, ATTENTION["linformer"]):
+        return of_mixtures(core, arrays, visibility)
     content, position, keys, values, encodings, x = (
         None if a is None else tf.cast(a, tf.float64) for a in arrays
     )
@@ -163,6 +166,39 @@ def by_hand(core, arrays, visibility):
     return tf.where(real[:, np.newaxis, :, np.newaxis], attended, 0.0)
 
 
+def mixtures_of_heads(core, num_tokens):
+    """E and F of Linformer, [H, k, T] float64 each."""
+    shape = [HEADS, core.spec.k, num_tokens]
+    return [
+        tf.broadcast_to(tf.cast(mixture, tf.float64)[..., :num_tokens], shape)
+        for mixture in core.mixtures()
+    ]
+
+
+def of_mixtures(core, arrays, visibility):
+    """Linformer in float64; differentiable."""
+    content, _, keys, values, _, _ = (None if a is None else tf.cast(a, tf.float64) for a in arrays)
+    num_tokens = content.shape[2]
+    real, _ = real_pairs(visibility, num_tokens)
+    mixed_keys, mixed_values = (
+        tf.einsum("hmt,bt,bhtk->bhmk", mixture, real.astype(float), x)
+        for mixture, x in zip(mixtures_of_heads(core, num_tokens), (keys, values), strict=True)
+    )
+    scores = tf.einsum("bhtk,bhmk->bhtm", content, mixed_keys) / WIDTH**0.5
+    return tf.einsum("bhtm,bhmk->bhtk", tf.nn.softmax(scores), mixed_values)
+
+
+def tolerance(core, arrays):
+    """Tolerance of contexts; the values of Linformer are themselves sums over the tokens."""
+    values = arrays[3]
+    num_keys = values.shape[2]
+    if isinstance(core, ATTENTION["linformer"]):
+        _, mixture = mixtures_of_heads(core, num_keys)
+        values = tf.einsum("hmt,bhtk->bhmk", tf.abs(mixture), tf.cast(tf.abs(values), tf.float64))
+        num_keys += core.spec.k
+    return rounding.of_attention(WIDTH, num_keys, values)
+
+
 ORACLE = (
     "dense",
     "topk(k=2)",
@@ -175,6 +211,10 @@ ORACLE = (
     "bigbird(block=3, random=2)",
     "bigbird(block=1, random=0)",
     "bigbird(block=4, random=2, seed=3)",
+    "linformer(max_tokens=40, k=5, sharing='none')",
+    "linformer(max_tokens=31, k=3)",
+    "linformer(max_tokens=31, k=1, sharing='key_value')",
+    "linformer(max_tokens=33, k=2, sharing='layerwise')",
 )
 
 
@@ -199,7 +239,7 @@ class OracleTest(parameterized.TestCase):
             zero = tf.UnconnectedGradients.ZERO
             results.append([found, *tape.gradient(loss, watched, unconnected_gradients=zero)])
         real = np.array(visibility.real_tokens(num_tokens))[:, np.newaxis, :, np.newaxis]
-        atol = rounding.of_attention(WIDTH, num_tokens, arrays[3])
+        atol = tolerance(core, arrays)
         np.testing.assert_allclose(results[0][0] * real, results[1][0] * real, rtol=0, atol=atol)
         gradients = [found[1:] for found in results]
         # That of keys is 0 where there is one; all are of the size of the largest, never 0.
@@ -237,7 +277,7 @@ class LawsTest(parameterized.TestCase):
         compiled = tf.function(lambda *arrays: run(core, arrays, visibility), jit_compile=True)
         arrays = inputs(num_tokens)
         expected = run(core, arrays, visibility)
-        atol = rounding.of_attention(WIDTH, num_tokens, arrays[3])
+        atol = tolerance(core, arrays)
         np.testing.assert_allclose(compiled(*arrays), expected, rtol=0, atol=atol)
 
     @parameterized.product(spec=tuple(SPECS.values()), jit=(False, True))
@@ -264,7 +304,7 @@ class LawsTest(parameterized.TestCase):
             expected = run(core, arrays, visibility)
             real = visibility.real_tokens(num_tokens)[:, tf.newaxis, :, tf.newaxis]
             real = tf.cast(real, tf.float32)
-            atol = rounding.of_attention(WIDTH, num_tokens, arrays[3])
+            atol = tolerance(core, arrays)
             np.testing.assert_allclose(found * real, expected * real, rtol=0, atol=atol)
 
     @parameterized.product(spec=tuple(SPECS.values()))
@@ -300,7 +340,7 @@ class LawsTest(parameterized.TestCase):
             visibility.for_rows(slice(1, 2)),
             dropout_key=DropoutKey(seed, tf.constant([6])),
         )
-        atol = 2 * rounding.of_attention(WIDTH, 17, arrays[3])  # what stays counts double
+        atol = 2 * tolerance(core, arrays)  # what stays counts double
         np.testing.assert_allclose(both[1:2], alone, rtol=0, atol=atol)
         self.assertGreater(np.abs(both - run(core, arrays, visibility)).max(), 0.1)
 
@@ -335,6 +375,26 @@ class BigBirdTest(parameterized.TestCase):
         run(core, arrays, rules(5))
         with self.assertRaisesRegex(ValueError, "fill the 3 blocks of 2 tokens .*, got 17 tokens"):
             run(core, inputs(17), rules(17))
+
+
+class LinformerTest(parameterized.TestCase):
+    def test_a_longer_text_is_refused(self):
+        core = make("linformer(max_tokens=8, k=2)")
+        run(core, inputs(8), rules(8))
+        message = "text must have at most the 8 tokens of linformer's max_tokens, got 9"
+        with self.assertRaisesRegex(ValueError, message):
+            run(core, inputs(9), rules(9))
+
+    @parameterized.parameters(
+        ("none", [(HEADS, 2, 8)] * 2),
+        ("headwise", [(1, 2, 8)] * 2),
+        ("key_value", [(1, 2, 8)]),
+        ("layerwise", [(1, 2, 8)]),
+    )
+    def test_what_is_shared(self, sharing, shapes):
+        core = make(f"linformer(max_tokens=8, k=2, sharing={sharing!r})")
+        self.assertEqual([tuple(weight.shape) for weight in core.weights], shapes)
+        self.assertEqual(core.count_params(), core.spec.num_own_parameters(1, HEADS))
 
 
 class LongformerTest(parameterized.TestCase):

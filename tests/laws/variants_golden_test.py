@@ -17,7 +17,9 @@ import rounding
 import spec_layers
 from txl_tf.attention import make_core
 from txl_tf.configs.layer_specs import TopK
-from txl_tf.layers.multi_head_attention import RelativeAttention
+from txl_tf.configs.model import EncoderConfig
+from txl_tf.layers.multi_head_attention import Attention, RelativeAttention
+from txl_tf.models import block_stack
 from txl_tf.ops import relative_position
 from txl_tf.ops.attention_mask import AttentionMask
 
@@ -248,6 +250,94 @@ class BigBirdTest(TwoSided):
             lengths=tf.constant(data["in.mask"].sum(axis=1), tf.int32),
         )
         self.check(data, hparams, spec, visibility)
+
+
+class LinformerTest(parameterized.TestCase):
+    """Projections have no biases but the output's. Where the reference shares a head of keys and
+    values among all, or keys with values, equal kernels give the same."""
+
+    @parameterized.parameters("headwise", "headwise_short", "key_value", "share_kv", "one_kv_head")
+    def test_values(self, case):
+        data, hparams = load(f"linformer_{case}")
+        sharing = "headwise" if "w.proj_v" in data else "key_value"
+        layer = Attention(_linformer_config(hparams, sharing).layer(0))
+        layer.build(None)
+        _assign_heads(layer, hparams, lambda name: data.get(f"w.{name}", data["w.to_k.kernel"]))
+        layer.attend.key_mixture.assign(data["w.proj_k"].T[np.newaxis])
+        if sharing == "headwise":
+            layer.attend.value_mixture.assign(data["w.proj_v"].T[np.newaxis])
+        x = tf.constant(data["in.x"])
+        found = layer(x, *layer.keys_values(x), visibility=_two_sided(x))
+        terms = 3 * hparams["d"], 2 * hparams["D"], 2 * hparams["T"], 2 * hparams["k"]
+        assert_close(found + data["w.to_out.bias"], data["out.y"], *terms)
+
+    def test_one_matrix_of_all_layers(self):
+        data, hparams = load("linformer_layerwise_net")
+        config = _linformer_config(hparams, "layerwise")
+        blocks = block_stack.make_blocks(config, "float32")
+        block_stack.build(blocks, config.d_model)
+        blocks[0].attention.attend.key_mixture.assign(data["w.proj"].T[np.newaxis])
+        x = tf.constant(data["in.x"])
+        for index, block in enumerate(blocks):
+            weights = {name.removeprefix(f"w.{index}."): value for name, value in data.items()}
+            _assign_heads(block.attention, hparams, weights.get)
+            for norm, name in (
+                (block.attention_norm, "norm_attn"),
+                (block.feed_forward_norm, "norm_ff"),
+            ):
+                norm.gamma.assign(weights[f"{name}.gamma"])
+                norm.beta.assign(weights[f"{name}.beta"])
+            net = block.feed_forward
+            net.inner_kernel.assign(weights["w1.kernel"])
+            net.inner_bias.assign(weights["w1.bias"])
+            net.outer_kernel.assign(weights["w2.kernel"])
+            net.outer_bias.assign(weights["w2.bias"])
+            # As the block does, but with the reference's bias after the heads.
+            normed = block.attention_norm(x)
+            attended = block.attention(
+                normed, *block.attention.keys_values(normed), visibility=_two_sided(x)
+            )
+            x += attended + weights["to_out.bias"]
+            x += block.feed_forward(block.feed_forward_norm(x))
+        terms = (
+            *(5 * hparams["d"], 2 * hparams["D"], 2 * hparams["T"], 2 * hparams["k"]),
+            *(hparams["d"], hparams["F"]),
+        )
+        assert_close(x, data["out.y"], *(hparams["depth"] * sum(terms),))
+
+
+def _linformer_config(hparams, sharing):
+    return EncoderConfig(
+        vocab_size=2,
+        num_layers=hparams.get("depth", 1),
+        d_model=hparams["d"],
+        num_heads=hparams["H"],
+        head_dim=hparams["D"],
+        d_inner=hparams.get("F"),
+        pre_norm=True,
+        position="absolute",
+        attention=(
+            f"linformer(max_tokens={hparams['n_max']}, k={hparams['k']}, sharing={sharing!r})",
+        ),
+        feed_forward=("dense(activation='gelu')",),
+    )
+
+
+def _assign_heads(layer, hparams, kernel):
+    """Assigns the reference's kernels by name; one of a single head is that of every head."""
+    heads = hparams["H"], hparams["D"]
+    for name, weight in (
+        ("to_q.kernel", layer.query_kernel),
+        ("to_k.kernel", layer.key_kernel),
+        ("to_v.kernel", layer.value_kernel),
+    ):
+        value = kernel(name).reshape([hparams["d"], -1, hparams["D"]])
+        weight.assign(np.broadcast_to(value, weight.shape))
+    layer.output_kernel.assign(kernel("to_out.kernel").reshape([*heads, hparams["d"]]))
+
+
+def _two_sided(x):
+    return AttentionMask(remembered=tf.zeros([x.shape[0]], tf.int32), lookahead=None)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,10 @@ KINDS = {
     "mixed": dict(attention=("local(window=3, block=2, dilations=(1, 2))", "dense")),
     "longformer": dict(attention=("longformer(window=2, block=2, max_global_tokens=2)", "dense")),
     "bigbird": dict(attention=("bigbird(block=2, random=1)",)),
+    "linformer": dict(position="absolute", attention=("linformer(max_tokens=24, k=3)",)),
+    "layerwise": dict(
+        position="absolute", attention=("linformer(max_tokens=24, k=3, sharing='layerwise')",)
+    ),
     "local absolute": dict(position="absolute", attention=("local(window=2, block=2)",)),
 }
 
@@ -88,7 +92,7 @@ class EncoderTest(parameterized.TestCase):
         self.assertGreater(np.abs(turned - model(ids)).max(), 1e-3)
 
     @parameterized.parameters(
-        "clamped", "pre_norm", "mixed", "local absolute", "longformer", "bigbird"
+        "clamped", "pre_norm", "mixed", "local absolute", "longformer", "bigbird", "layerwise"
     )
     def test_saved_and_loaded(self, kind):
         model, ids = make(kind), helpers.draw_ids(2, 9)
@@ -99,7 +103,7 @@ class EncoderTest(parameterized.TestCase):
         np.testing.assert_array_equal(read(again, ids), read(model, ids))
 
     @parameterized.product(
-        kind=("xl", "local", "absolute", "longformer", "bigbird"), jit=(False, True)
+        kind=("xl", "local", "absolute", "longformer", "bigbird", "linformer"), jit=(False, True)
     )
     def test_compiled_equals_eager(self, kind, jit):
         model, ids = make(kind), helpers.draw_ids(2, 9)
@@ -111,7 +115,7 @@ class EncoderTest(parameterized.TestCase):
         np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=atol)
         np.testing.assert_allclose(found[1, :6], expected[1, :6], rtol=0, atol=atol)
 
-    @parameterized.parameters("xl", "local", "absolute", "longformer", "bigbird")
+    @parameterized.parameters("xl", "local", "absolute", "longformer", "bigbird", "layerwise")
     def test_bfloat16(self, kind):
         exact, ids = make(kind), helpers.draw_ids(2, 12)
         model = Encoder(exact.config, dtype="mixed_bfloat16")
@@ -146,6 +150,14 @@ class EncoderTest(parameterized.TestCase):
         np.testing.assert_allclose(run(3, [0, 1])[1:], run(3, [1]), rtol=0, atol=atol)
         self.assertGreater(np.abs(run(3, [0, 1]) - run(4, [0, 1])).max(), 1e-2)
         np.testing.assert_array_equal(model(ids), make()(ids))
+
+    def test_layers_share_one_mixture(self):
+        model, apart = make("layerwise", num_layers=3), make("linformer", num_layers=3)
+        size = 3 * 24
+        self.assertEqual(apart.count_params() - model.count_params(), (2 * 3 - 1) * size)
+        names = [weight.path.partition("/")[2] for weight in model.weights]
+        owned = [name for name in names if "mixture" in name]
+        self.assertEqual(owned, ["block_0/attention/core/key_mixture"])
 
     def test_switch_adds_its_loss_only_in_training(self):
         model = make(feed_forward=("switch(experts=2)", "dense"))
@@ -243,6 +255,10 @@ class EncoderConfigTest(parameterized.TestCase):
         (dict(dropout=1.0), "dropout must be at least 0 and below 1, got 1.0"),
         (dict(attention=()), r"attention must not be empty, got \(\)"),
         (dict(attention=("far",)), "attention 'far': unknown kind 'far'"),
+        (
+            dict(attention=("dense", "linformer(max_tokens=9, k=2)")),
+            "position must be absolute for linformer, .* got 'xl'",
+        ),
         (dict(clamp_len=0), "clamp_len must be at least 1, got 0"),
     )
     def test_mistakes_are_reported(self, changes, message):
@@ -254,6 +270,13 @@ class EncoderConfigTest(parameterized.TestCase):
             Encoder(helpers.tiny_config())
         with self.assertRaisesRegex(ValueError, "be a TransformerXLConfig, got a EncoderConfig"):
             TransformerXL(tiny())
+
+    def test_token_limit_is_the_lowest_of_the_layers(self):
+        kinds = ("linformer(max_tokens=9, k=2)", "local(window=2)", "linformer(max_tokens=5, k=2)")
+        for num_layers, expected in ((2, 9), (3, 5)):
+            config = tiny(attention=kinds, position="absolute", num_layers=num_layers)
+            self.assertEqual(config.token_limit, expected)
+        self.assertIsNone(tiny().token_limit)
 
     def test_it_has_no_memory(self):
         self.assertEqual(tiny().mem_len, 0)

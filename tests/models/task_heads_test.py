@@ -36,6 +36,9 @@ MAKERS = {
     "tokens": lambda **c: TokenClassifier(encoder(**c), 3),
     "causal tokens": lambda **c: TokenClassifier(causal(**c), 3, segment_len=SEGMENT),
     "masked": lambda **c: MaskedLanguageModel(encoder(**c)),
+    "masked linformer": lambda **c: MaskedLanguageModel(
+        encoder(position="absolute", attention=("linformer(max_tokens=16, k=3)",), **c)
+    ),
 }
 OF_TEXTS = ("encoder mean", "encoder first", "causal max", "causal last")
 

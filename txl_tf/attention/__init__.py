@@ -3,6 +3,7 @@
 from txl_tf.attention.base import AttentionCore
 from txl_tf.attention.big_bird import BigBirdAttention
 from txl_tf.attention.dense import DenseAttention
+from txl_tf.attention.linformer import LinformerAttention
 from txl_tf.attention.local import LocalAttention
 from txl_tf.attention.longformer import LongformerAttention
 from txl_tf.attention.top_k import TopKAttention
@@ -14,6 +15,7 @@ ATTENTION = {
     "local": LocalAttention,
     "longformer": LongformerAttention,
     "bigbird": BigBirdAttention,
+    "linformer": LinformerAttention,
 }
 
 

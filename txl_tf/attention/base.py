@@ -42,6 +42,9 @@ class AttentionCore(keras.layers.Layer):
     def build_weights(self, d_model, num_heads, head_dim, init_std):
         """Creates the core's own weights, if any."""
 
+    def share_weights(self, earlier):
+        """Hook: takes the weights that all layers share from the cores of earlier layers."""
+
     def softmax(self, scores, visible):
         """Returns attention weights in float32. Scores and visible [..., T, S] -> the same."""
         # Additive masking: the [B, 1, T, S] mask is shared by all heads and layers, cheaper than

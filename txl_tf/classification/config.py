@@ -81,6 +81,12 @@ class ClassifierConfig:
             )
         if self.text.global_tokens != "none":
             self.model.check_global_tokens()
+        limit = self.model.token_limit
+        if limit is not None and self.text.max_tokens > limit:
+            raise ValueError(
+                f"max_tokens must be at most {limit}, the longest text that the model reads, "
+                f"got {self.text.max_tokens}"
+            )
         usual = TrainConfig()
         for name in _UNUSED:
             value = getattr(self.train, name)

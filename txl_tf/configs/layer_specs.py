@@ -27,6 +27,7 @@ class Architecture(Protocol):
 
     num_heads: int
     mem_len: int
+    position: str
 
     @property
     def is_causal(self) -> bool:
@@ -78,6 +79,19 @@ class LayerSpec:
     def has_global_tokens(self) -> bool:
         """Whether layers support global tokens."""
         return False
+
+    @property
+    def token_limit(self) -> int | None:
+        """Largest number of tokens of a text; None is no limit."""
+        return None
+
+    def num_scores(self, num_keys: int) -> int:
+        """Returns the number of scores that a query has, in each head."""
+        return num_keys if self.reach is None else min(num_keys, self.reach + 1)
+
+    def num_own_parameters(self, num_layers: int, num_heads: int) -> int:
+        """Returns the size of the attention cores' own large weights in that many layers."""
+        return 0
 
     @property
     def num_nets(self) -> int:
@@ -257,6 +271,57 @@ class BigBird(LayerSpec):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Linformer(LayerSpec):
+    """Attention to mixtures of keys and values; see `txl_tf.attention.linformer`.
+
+    Attributes:
+      max_tokens: maximum number of tokens of a text, n.
+      k: number of mixtures that a query attends to, at most n.
+      sharing: matrices that mix keys and values: "none" shares none, so that each head has two;
+        "headwise" has two in a layer, "key_value" one, and "layerwise" one for all layers.
+    """
+
+    name = "linformer"
+
+    max_tokens: int
+    k: int = 128
+    sharing: str = "headwise"
+
+    def _check(self) -> None:
+        check_between(self, 1, LONGEST, "max_tokens")
+        check_between(self, 1, self.max_tokens, "k")
+        check_choice(self, "sharing", ("none", "headwise", "key_value", "layerwise"))
+
+    @property
+    def token_limit(self) -> int:
+        return self.max_tokens
+
+    def num_scores(self, num_keys: int) -> int:
+        return self.k
+
+    def num_own_parameters(self, num_layers: int, num_heads: int) -> int:
+        matrices = {
+            "none": 2 * num_heads * num_layers,
+            "headwise": 2 * num_layers,
+            "key_value": num_layers,
+            "layerwise": 1,
+        }
+        return matrices[self.sharing] * self.k * self.max_tokens
+
+    def check_in(self, model: Architecture) -> None:
+        if model.is_causal:
+            raise ValueError(
+                "linformer is not causal: each of its keys is a mixture of all tokens, later ones "
+                "included; choose local, or an Encoder"
+            )
+        if model.position != "absolute":
+            raise ValueError(
+                "position must be absolute for linformer, whose keys are mixtures of tokens and "
+                f"have no distance, got {model.position!r}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DenseNet(LayerSpec):
     """Two projections; see `txl_tf.feed_forward.dense`.
 
@@ -320,7 +385,7 @@ class Switch(LayerSpec):
 
 
 ATTENTION: Mapping[str, type[LayerSpec]] = {
-    spec.name: spec for spec in (Dense, TopK, Local, Longformer, BigBird)
+    spec.name: spec for spec in (Dense, TopK, Local, Longformer, BigBird, Linformer)
 }
 FEED_FORWARD: Mapping[str, type[LayerSpec]] = {spec.name: spec for spec in (DenseNet, Switch)}
 

@@ -109,6 +109,12 @@ class StackConfig:
         """Whether a layer supports global tokens."""
         return any(spec.has_global_tokens for spec in self.attention_specs[: self.num_layers])
 
+    @property
+    def token_limit(self) -> int | None:
+        """Largest number of tokens of a text that every layer can read; None is no limit."""
+        specs = self.attention_specs[: self.num_layers]
+        return min((s.token_limit for s in specs if s.token_limit is not None), default=None)
+
     def check_global_tokens(self) -> None:
         """Raises if no layer supports global tokens.
 

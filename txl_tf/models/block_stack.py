@@ -31,7 +31,7 @@ def make_biases(config, policy):
 
 def make_blocks(config, policy):
     """Returns the blocks of a config, first to last."""
-    return [
+    blocks = [
         Block(
             config.layer(index),
             site=_FIRST_BLOCK + SITES * index,
@@ -40,6 +40,10 @@ def make_blocks(config, policy):
         )
         for index in range(config.num_layers)
     ]
+    cores = [block.attention.attend for block in blocks]
+    for index, core in enumerate(cores):
+        core.share_weights(cores[:index])
+    return blocks
 
 
 def build(layers, width):

@@ -9,10 +9,11 @@ Times the attention core alone, forward and backward as in training, for one row
     dense, both ways      all tokens
     longformer            128 tokens on either side and 4 global tokens, with their projections
     bigbird               the own block of 64, its neighbours, the first, the last, 3 random ones
+    linformer             128 mixtures of all tokens
 
 The first three are causal; the others are bidirectional and compared with bidirectional dense
-attention. All have Transformer-XL's positions. At the shortest length, the outputs of windows are
-checked against dense attention under the same mask; tests check the rest.
+attention. All but linformer have Transformer-XL's positions. At the shortest length, the outputs of
+windows are checked against dense attention under the same mask; tests check the rest.
 
     ms, fastest, slowest    forward and backward
     us_per_token            microseconds
@@ -48,7 +49,7 @@ class Kind(NamedTuple):
     """A kind of attention.
 
     Attributes:
-      spec: spec of the core.
+      spec: spec of the core; {length} stands for that of the text.
       baseline: the kind of dense attention to compare with.
       lookahead: see `attention_mask.AttentionMask`.
     """
@@ -66,6 +67,7 @@ _KINDS = {
     "dense, both ways": Kind("dense", **_BOTH_WAYS),
     "longformer": Kind(f"longformer(window={_WINDOW}, max_global_tokens={_GLOBAL})", **_BOTH_WAYS),
     "bigbird": Kind("bigbird(block=64, random=3)", **_BOTH_WAYS),
+    "linformer": Kind("linformer(max_tokens={length}, k=128)", **_BOTH_WAYS),
 }
 _MIN_GROWTH_LENGTH = 2048  # shorter texts are dominated by fixed costs
 
@@ -73,7 +75,7 @@ _LENGTHS = flags.DEFINE_multi_integer(
     "text_len",
     [512, 1024, 2048, 4096, 8192, 16384],
     "Text lengths in tokens, for --suite=attention",
-    lower_bound=64,
+    lower_bound=128,
 )
 
 
@@ -97,7 +99,7 @@ class Core:
         draw = np.random.default_rng(0).normal
         shape = [1, _HEADS, length, _WIDTH]
         self.inputs = [tf.constant(draw(size=shape), tf.float32) for _ in range(4)]
-        self.core = _core(kind.spec)
+        self.core = _core(kind.spec.format(length=length))
         self.core.build_weights(_HEADS * _WIDTH, _HEADS, _WIDTH, 0.02)
         self.core.built = True
         if self.core.TAKES_INPUT:
@@ -128,7 +130,7 @@ class Core:
         with tf.GradientTape() as tape:
             tape.watch(self.inputs)
             outputs = self._attend(self.core, self.mask, dropout_key=key)
-        return outputs, tape.gradient(outputs, self.inputs)
+        return outputs, tape.gradient(outputs, self.inputs + self.core.trainable_variables)
 
 
 def run(config: Config, options: Options) -> list[dict[str, Any]]:
