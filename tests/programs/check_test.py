@@ -14,6 +14,7 @@ case "$1" in
     -m) echo "${@:2}" >>"$CHECK_LOG"; [[ "$2 $3" != "$CHECK_FAILS"* ]] ;;
 esac
 """
+_TESTS = "tests (1/3) tests (2/3) tests (3/3)"
 
 
 class CheckTest(parameterized.TestCase):
@@ -35,36 +36,44 @@ class CheckTest(parameterized.TestCase):
         )
         return done, log.read_text().splitlines() if log.exists() else []
 
+    def check_parts(self, asked, marks):
+        """Pytest ran with these options in three parts, which have each test file once."""
+        options = f"pytest -n 2 --dist loadfile --durations=10 {marks}"
+        files = []
+        for command in asked:
+            self.assertStartsWith(command, f"{options}tests/")
+            files += command.removeprefix(options).split()
+        tests = (helpers.ROOT / "tests").rglob("*_test.py")
+        self.assertCountEqual(files, [str(path.relative_to(helpers.ROOT)) for path in tests])
+        self.assertLen(asked, 3)
+
     def test_runs_all_tools_and_the_fast_tests(self):
         done, asked = self.check()
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         tools = ["ruff format --check --quiet", "ruff check --quiet", "mypy --no-error-summary"]
         self.assertEqual(asked[:3], tools)
-        self.assertLen(asked, 4)
-        self.assertRegex(asked[3], "^pytest -n 2 .*-m not slow$")
+        self.check_parts(asked[3:], "-m not slow ")
 
     def test_all_adds_the_slow_tests(self):
         _, asked = self.check("--all")
-        self.assertRegex(asked[3], "^pytest ")
-        self.assertNotIn("slow", asked[3])
+        self.check_parts(asked[3:], "")
 
     def test_the_slow_tests_alone(self):
         _, asked = self.check("--slow")
-        self.assertLen(asked, 1)
-        self.assertRegex(asked[0], "^pytest -n 2 .*-m slow$")
+        self.check_parts(asked, "-m slow ")
 
     def test_fix_repairs_first(self):
         _, asked = self.check("--fix")
         self.assertEqual(asked[:2], ["ruff check --fix --quiet", "ruff format --quiet"])
-        self.assertLen(asked, 6)
+        self.assertStartsWith(asked[5], "pytest ")
 
     @parameterized.parameters(
-        ("ruff format", "format"), ("ruff check", "lint"), ("mypy", "types"), ("pytest", "tests")
+        ("ruff format", "format"), ("ruff check", "lint"), ("mypy", "types"), ("pytest", _TESTS)
     )
     def test_any_failure_is_the_outcome_and_stops_nothing(self, fails, name):
         done, asked = self.check(fails=fails)
         self.assertEqual((done.returncode, done.stderr), (1, f"check: failed: {name}\n"))
-        self.assertLen(asked, 4)
+        self.check_parts(asked[3:], "-m not slow ")
 
     def test_tools_that_are_not_installed(self):
         """As after the plain installation of the README."""
