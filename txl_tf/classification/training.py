@@ -212,7 +212,7 @@ class _Run:
         classifier = self._classifier
         scores = classifier.evaluate(valid)
         logging.info(
-            "step=%d valid_accuracy=%.4f valid_macro_f1=%.4f valid_nats=%.4f",
+            "step=%d valid_accuracy=%.4f valid_macro_f1=%.4f valid_loss=%.4f",
             *(classifier.step, scores.accuracy, scores.macro_f1, scores.nats),
         )
         if not math.isfinite(scores.nats):
