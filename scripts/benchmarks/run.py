@@ -17,6 +17,7 @@ default presets:
     data                 preparing and reading text, and train.py against its bare step
     edge    tiny         a step of one row in LiteRT, float32 and dynamic int8, against the
                          SavedModel
+    libraries            what we wrote ourselves beside the libraries that could do it
 
 --set changes these settings. --peers is an interpreter with `torch==2.13.0 transformers==4.36.2`:
 Hugging Face's TransfoXL then does the same work with the same weights in the first three, and its
@@ -43,7 +44,17 @@ import tensorflow as tf
 from absl import flags, logging
 
 from benchmarks.options import Options
-from benchmarks.suites import attention, data, decoding, edge, evaluation, growth, speedup, training
+from benchmarks.suites import (
+    attention,
+    data,
+    decoding,
+    edge,
+    evaluation,
+    growth,
+    libraries,
+    speedup,
+    training,
+)
 from txl_tf.cli import config_flags, entry_point
 from txl_tf.configs import presets
 from txl_tf.configs.run import Config, override_all
@@ -67,6 +78,7 @@ _SUITES = {
     "growth": _Suite(growth.run, "small", growth.SETTINGS),
     "data": _Suite(data.run),
     "edge": _Suite(edge.run),
+    "libraries": _Suite(libraries.run),
 }
 _JITS = {"false": False, "true": True}
 _ALL = Options()
