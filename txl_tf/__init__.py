@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from txl_tf.attention import ATTENTION
     from txl_tf.classification.classifier import Classifier
-    from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
+    from txl_tf.configs.model import EncoderConfig, TransformerXLConfig, XLNetConfig
     from txl_tf.configs.presets import preset
     from txl_tf.configs.run import (
         Config,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from txl_tf.models.memory import Memory
     from txl_tf.models.sequence_classifier import SequenceClassifier, TokenClassifier
     from txl_tf.models.transformer_xl import TransformerXL
+    from txl_tf.models.xlnet import XLNet
     from txl_tf.training.loop import train
 
 __version__ = "0.1.0"
@@ -64,6 +65,8 @@ __all__ = [
     "TrainConfig",
     "TransformerXL",
     "TransformerXLConfig",
+    "XLNet",
+    "XLNetConfig",
     "evaluate",
     "export_saved_model",
     "export_tflite",
@@ -98,6 +101,8 @@ _HOMES = {
     "TrainConfig": "txl_tf.configs.run",
     "TransformerXL": "txl_tf.models.transformer_xl",
     "TransformerXLConfig": "txl_tf.configs.model",
+    "XLNet": "txl_tf.models.xlnet",
+    "XLNetConfig": "txl_tf.configs.model",
     "evaluate": "txl_tf.inference.evaluation",
     "export_saved_model": "txl_tf.export.serving.saved_model",
     "export_tflite": "txl_tf.export.edge.tflite",

@@ -117,7 +117,7 @@ class RulesTest(parameterized.TestCase):
             helpers.tiny_config(attention=("dense", spec))
 
     @parameterized.parameters(
-        ("dense(activation='tanh')", "activation must be one of relu, gelu, got 'tanh'"),
+        ("dense(activation='tanh')", "activation must be one of relu, gelu, gelu_tanh, got 'tanh'"),
         ("switch", "experts must be given"),
         ("switch(experts=0)", "experts must be at least 1, got 0"),
         ("switch(experts=2, capacity_factor=0)", "capacity_factor must be above 0, got 0.0"),

@@ -53,7 +53,7 @@ class FeedForwardContractTest(parameterized.TestCase):
 
 
 class DenseFeedForwardTest(parameterized.TestCase):
-    @parameterized.parameters("relu", "gelu")
+    @parameterized.parameters("relu", "gelu", "gelu_tanh")
     def test_equals_numpy(self, activation):
         net = make(f"dense(activation='{activation}')")
         inner, inner_bias, outer, outer_bias = (
@@ -61,12 +61,18 @@ class DenseFeedForwardTest(parameterized.TestCase):
         )
         hidden = X.astype("float64") @ inner + inner_bias
         erf = np.vectorize(math.erf)
-        gelu = 0.5 * hidden * (1 + erf(hidden / 2**0.5))
-        hidden = np.maximum(hidden, 0) if activation == "relu" else gelu
+        cubic = (2 / math.pi) ** 0.5 * (hidden + 0.044715 * hidden**3)
+        hidden = {
+            "relu": np.maximum(hidden, 0),
+            "gelu": 0.5 * hidden * (1 + erf(hidden / 2**0.5)),
+            "gelu_tanh": 0.5 * hidden * (1 + np.tanh(cubic)),
+        }[activation]
         np.testing.assert_allclose(net(X), hidden @ outer + outer_bias, rtol=0, atol=ATOL)
 
     def test_an_unknown_activation_lists_the_choices(self):
-        with self.assertRaisesRegex(ValueError, "activation must be one of relu, gelu, got 'elu'"):
+        with self.assertRaisesRegex(
+            ValueError, "activation must be one of relu, gelu, gelu_tanh, got 'elu'"
+        ):
             make("dense(activation='elu')")
 
     def test_dropout_falls_on_the_hidden_layer(self):

@@ -19,7 +19,7 @@ class AttentionCore(keras.layers.Layer):
       keys, values: [B, H, S, K], of memory and segment, S = M + T.
       encodings: [H, R, K'], projected distances R - 1, ..., 1, 0, K' the width of position_query;
         keys beyond the table get a position score of 0. Bidirectional: distances N, ..., -N,
-        without gaps. None without position scores.
+        without gaps; of dense cores S - 1, ..., 1 - T. None without position scores.
       returns [B, H, T, K].
 
     Call arguments by keyword: `visibility` (an `attention_mask.AttentionMask`), `dropout_key` (None

@@ -40,7 +40,8 @@ class DenseAttention(AttentionCore):
             return self._attend(*queries, keys, values, encodings, visibility, dropout_key)
         num_queries, num_keys = content_query.shape[2], keys.shape[2]
         is_causal = visibility.lookahead == 0
-        unsplit = num_keys is None or visibility.documents is not None or not is_causal
+        by_pair = visibility.documents is not None or visibility.pairs is not None
+        unsplit = num_keys is None or by_pair or not is_causal
         blocks = []
         for block in _slices(num_queries, None if unsplit else _BLOCK):
             key_slice, mask = visibility.for_block(block, num_queries, num_keys)
@@ -63,12 +64,10 @@ class DenseAttention(AttentionCore):
         num_queries, num_keys = shape_of(content_query)[2], shape_of(keys)[2]
         content = tf.matmul(content_query, keys, transpose_b=True)
         scores = tf.cast(content, tf.float32)  # [B, H, T, S]
+        if visibility.bias is not None:
+            scores += visibility.bias
         if encodings is not None:
-            later = (
-                0
-                if visibility.lookahead == 0
-                else relative_position.num_negative_distances(encodings)
-            )
+            later = 0 if visibility.lookahead == 0 else shape_of(encodings)[1] - num_keys
             position = relative_position.scores_by_key(position_query, encodings, num_keys, later)
             scores += visibility.to_ring_order(position)
         visible = visibility.dense(num_queries, num_keys)  # [B, 1, T, S]

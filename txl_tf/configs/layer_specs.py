@@ -94,6 +94,11 @@ class LayerSpec:
         return 0
 
     @property
+    def has_pair_masks(self) -> bool:
+        """Whether attention layers support masks and biases of single pairs of tokens."""
+        return False
+
+    @property
     def num_nets(self) -> int:
         """Number of feed-forward nets in a layer."""
         return 1
@@ -104,6 +109,10 @@ class Dense(LayerSpec):
     """Dense attention; see `txl_tf.attention.dense`."""
 
     name = "dense"
+
+    @property
+    def has_pair_masks(self) -> bool:
+        return True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,6 +129,10 @@ class TopK(LayerSpec):
 
     def _check(self) -> None:
         check_between(self, 1, LONGEST, "k")
+
+    @property
+    def has_pair_masks(self) -> bool:
+        return True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -326,7 +339,7 @@ class DenseNet(LayerSpec):
     """Two projections; see `txl_tf.feed_forward.dense`.
 
     Attributes:
-      activation: "relu" (the paper's) or "gelu".
+      activation: "relu" (the paper's), "gelu", or "gelu_tanh", its approximation by tanh.
     """
 
     name = "dense"
@@ -334,7 +347,7 @@ class DenseNet(LayerSpec):
     activation: str = "relu"
 
     def _check(self) -> None:
-        check_choice(self, "activation", ("relu", "gelu"))
+        check_choice(self, "activation", ("relu", "gelu", "gelu_tanh"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

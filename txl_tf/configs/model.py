@@ -290,6 +290,64 @@ class TransformerXLConfig(StackConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class XLNetConfig(StackConfig):
+    """XLNet (arXiv 1906.08237): Transformer-XL's layers, bidirectional, with segment encodings.
+
+    Attributes, besides those of `StackConfig`:
+      mem_len: memory slots of a layer, M; 0 is no memory.
+      reuse_len: number of first tokens of a segment that enter the memory, where the next segment
+        begins after them; None is all.
+      bidirectional: whether tokens see later ones (`attn_type` "bi" of the original; else "uni").
+      attention_span: maximum number of keys up to the query, itself included; None is no limit. The
+        original's `same_length` is mem_len + 1.
+      position: "xl", the paper's relative encodings.
+      attention: kinds that support masks of single pairs of tokens: dense or topk.
+
+    Raises:
+      ValueError: a field breaks a rule; the message names the field and the value.
+    """
+
+    POSITIONS = ("xl",)
+
+    untie_biases: bool = True
+    feed_forward: tuple[str, ...] = ("dense(activation='gelu')",)
+    layer_norm_epsilon: float = 1e-12
+    mem_len: int = 512
+    reuse_len: int | None = None
+    bidirectional: bool = True
+    attention_span: int | None = None
+
+    def __post_init__(self) -> None:
+        self.check_stack()
+        check_between(self, 1, LONGEST, "reuse_len", "attention_span")
+        check_between(self, 0, LONGEST, "mem_len")
+        check_choice(self, "position", self.POSITIONS)
+        check(self.untie_biases, "untie_biases", "be true for XLNet", self.untie_biases)
+        self.check_even()
+        self.check_specs()
+        for text, spec in zip(self.attention, self.attention_specs, strict=True):
+            fits = spec.has_pair_masks
+            check(fits, "attention", "be dense or topk for the permutation masks of XLNet", text)
+        for text, spec in zip(self.feed_forward, self.feed_forward_specs, strict=True):
+            fits = isinstance(spec, layer_specs.DenseNet)
+            check(fits, "feed_forward", "be dense, as two streams share the layers of XLNet", text)
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether tokens attend only to earlier ones."""
+        return not self.bidirectional
+
+    @property
+    def attend_to_initial_zeros(self) -> bool:
+        """Whether a new memory holds valid zeros: never."""
+        return False
+
+    @property
+    def num_positions(self) -> None:
+        """Number of rows of learned tables: none."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderConfig(StackConfig):
     """Bidirectional encoder of whole texts: each token attends to earlier and later ones.
 

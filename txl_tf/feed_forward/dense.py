@@ -9,7 +9,11 @@ from txl_tf.feed_forward.base import FeedForward
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops.linear import matmul
 
-_ACTIVATIONS = {"relu": tf.nn.relu, "gelu": tf.nn.gelu}
+_ACTIVATIONS = {
+    "relu": tf.nn.relu,
+    "gelu": tf.nn.gelu,
+    "gelu_tanh": functools.partial(tf.nn.gelu, approximate=True),
+}
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

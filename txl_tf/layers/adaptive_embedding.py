@@ -8,7 +8,7 @@ from txl_tf.layers import clusters
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class AdaptiveEmbedding(keras.layers.Layer):
-    """Looks ids up, projects to the model's width and scales by sqrt(D) (arXiv 1809.10853).
+    """Looks ids up, projects to the model's width and scales the result (arXiv 1809.10853).
 
     With `div_val` 1 there is one table, `table` [V, e], and `projection` [e, D] unless e = D;
     cut-offs are ignored. Above 1, cluster i has `table_i` [n_i, e_i], e_i = e // div_val**i, and
@@ -25,6 +25,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
       project_same_dim: whether a cluster of width D is projected as well.
       init_std: standard deviation of the tables' initializer.
       proj_init_std: standard deviation of the projections' initializer.
+      scale: factor of the result; None is sqrt(D).
 
     Attributes:
       tables: one table per cluster, first cluster first.
@@ -42,6 +43,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         project_same_dim=True,
         init_std=0.02,
         proj_init_std=0.01,
+        scale=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -53,6 +55,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         self.project_same_dim = project_same_dim
         self.init_std = init_std
         self.proj_init_std = proj_init_std
+        self.scale = d_model**0.5 if scale is None else scale
 
     def build(self, input_shape=None):
         shapes = clusters.table_shapes(self.vocab_size, self.d_embed, self.cutoffs, self.div_val)
@@ -73,7 +76,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
 
     def call(self, ids):
         if len(self.tables) == 1:
-            return self._embed(ids, 0) * self.d_model**0.5
+            return self._embed(ids, 0) * self.scale
         parts = []
         last = len(self.tables) - 1
         for i, (start, end) in enumerate(clusters.bounds(self.vocab_size, self.cutoffs)):
@@ -83,7 +86,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
             rows = tf.maximum(rows, 0) if i > 0 else rows
             rows = tf.minimum(rows, end - start - 1) if i < last else rows
             parts.append(self._embed(rows, i, inside))
-        return tf.add_n(parts) * self.d_model**0.5
+        return tf.add_n(parts) * self.scale
 
     def _embed(self, rows, cluster, inside=None):
         """Returns projected rows of one table, zero where not `inside`. [B, T] -> [B, T, D]."""
@@ -104,6 +107,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
             "project_same_dim",
             "init_std",
             "proj_init_std",
+            "scale",
         )
         return super().get_config() | {name: getattr(self, name) for name in own}
 

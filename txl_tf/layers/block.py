@@ -36,7 +36,7 @@ class Block(ConfiguredLayer):
     def __init__(self, config, *, site=0, **kwargs):
         super().__init__(config, site=site, **kwargs)
         self.routing = None  # of the last call, if the net routes tokens
-        self.attention = POSITIONS[config.position].attention(
+        self.attention = self.attention_class()(
             config, site=site, dtype=self.dtype_policy, name="attention"
         )
         self.feed_forward = make_feed_forward(
@@ -51,6 +51,10 @@ class Block(ConfiguredLayer):
         )
         self.attention_norm = self._norm("attention_norm")
         self.feed_forward_norm = self._norm("feed_forward_norm")
+
+    def attention_class(self):
+        """Returns the class of the attention layer."""
+        return POSITIONS[self.config.position].attention
 
     def _norm(self, name):
         return keras.layers.LayerNormalization(
@@ -102,8 +106,9 @@ class Block(ConfiguredLayer):
         new_keys, new_values = self.attention.keys_values(normed)
         keys = kv_cache.join(past_keys, new_keys, visibility.ring_index)  # [B, H, S, K]
         values = kv_cache.join(past_values, new_values, visibility.ring_index)
-        attended = self.attention(
-            normed if self.attention.NORMS_QUERIES else x,
+        output, *routing = self.sublayers(
+            x,
+            normed,
             keys,
             values,
             encodings,
@@ -111,7 +116,40 @@ class Block(ConfiguredLayer):
             position_bias,
             visibility=visibility,
             dropout_key=dropout_key,
+            real=real,
+        )
+        return output, keys, values, *routing
+
+    def sublayers(
+        self,
+        x,
+        normed,
+        keys,
+        values,
+        encodings=None,
+        content_bias=None,
+        position_bias=None,
+        *,
+        dropout_key=None,
+        real=None,
+        **attention_arguments,
+    ):
+        """Runs attention and the net on given keys and values.
+
+        Shapes: normed [B, T, D], x as attention reads it; keys, values [B, H, S, K]; the other
+        arguments are those of a call, `attention_arguments` those of the attention layer. Returns
+        [B, T, D], and the routing if the net routes tokens.
+        """
+        attended = self.attention(
+            normed if self.attention.NORMS_QUERIES else x,
+            keys,
+            values,
+            encodings,
+            content_bias,
+            position_bias,
+            dropout_key=dropout_key,
             normed=normed,
+            **attention_arguments,
         )
         x += dropouts.dropout(attended, self.config.dropout, dropout_key, self.site + 1)
         x = x if self.config.pre_norm else self.attention_norm(x)
@@ -122,4 +160,4 @@ class Block(ConfiguredLayer):
         )
         x += dropouts.dropout(output, self.config.dropout, dropout_key, self.site + 3)
         routing = (self.feed_forward.routing,) if self.feed_forward.ROUTES else ()
-        return x if self.config.pre_norm else self.feed_forward_norm(x), keys, values, *routing
+        return x if self.config.pre_norm else self.feed_forward_norm(x), *routing

@@ -1,5 +1,11 @@
 """Keras models. Importing the package registers all of them with Keras."""
 
-from txl_tf.models import encoder, masked_language_model, sequence_classifier, transformer_xl
+from txl_tf.models import (
+    encoder,
+    masked_language_model,
+    sequence_classifier,
+    transformer_xl,
+    xlnet,
+)
 
-__all__ = ["encoder", "masked_language_model", "sequence_classifier", "transformer_xl"]
+__all__ = ["encoder", "masked_language_model", "sequence_classifier", "transformer_xl", "xlnet"]

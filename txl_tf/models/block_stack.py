@@ -10,7 +10,7 @@ from txl_tf.configs.validation import check
 from txl_tf.layers.block import SITES, Block
 from txl_tf.layers.multi_head_attention import SharedBiases
 from txl_tf.layers.position_kinds import POSITIONS
-from txl_tf.ops import attention_mask
+from txl_tf.ops import attention_mask, relative_position
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops import token_ids as id_checks
 from txl_tf.ops.shapes import shape_of
@@ -29,10 +29,10 @@ def make_biases(config, policy):
     )
 
 
-def make_blocks(config, policy):
+def make_blocks(config, policy, block_class=Block):
     """Returns the blocks of a config, first to last."""
     blocks = [
-        Block(
+        block_class(
             config.layer(index),
             site=_FIRST_BLOCK + SITES * index,
             dtype=policy,
@@ -114,6 +114,28 @@ def run(
     return states, joined
 
 
+def sinusoid_encodings(config, blocks, num_keys, num_later, dtype, dropout_key=None):
+    """Returns each block's encodings of the distances S - 1, ..., -num_later.
+
+    Shapes: returns L of [H, R, K].
+
+    Args:
+      config: the `StackConfig`.
+      blocks: with positions of sinusoids.
+      num_keys: S.
+      num_later: number of negative distances.
+      dtype: of the encodings.
+      dropout_key: None for no dropout.
+    """
+    distances = tf.cast(tf.range(num_keys - 1, -num_later - 1, -1), tf.float32)
+    distances = relative_position.clamped(distances, config.clamp_len)
+    encodings = relative_position.sinusoids(distances, config.d_model)  # [R, D]
+    encodings = dropouts.dropout(  # once for all layers and rows
+        tf.cast(encodings, dtype), config.dropout, dropout_key, POSITIONS_SITE, by_row=False
+    )
+    return [block.encodings(encodings, num_later=num_later) for block in blocks]
+
+
 def dropout_key(given, generator, batch):
     """Returns the key of a call in training: `given`, or a new one from Keras' seed generator."""
     if given is not None:
@@ -131,20 +153,21 @@ def check_inputs(vocab_size, token_ids, lengths=None, **token_inputs):
       lengths: [B] or None.
       **token_inputs: [B, T] or None each.
     """
-    shape = _static_shape(token_ids)
+    shape = static_shape(token_ids)
     is_dense = not isinstance(token_ids, tf.RaggedTensor)
     fits = is_dense and shape.rank == 2 and shape[1] != 0
     rule = "be dense and of shape [B, T], T at least 1"
     check(fits, "token_ids", rule, _axes(shape) if is_dense else type(token_ids).__name__)
     for name, value in {"lengths": lengths, **token_inputs}.items():
         if value is not None:
-            expected, actual = shape[:1] if name == "lengths" else shape, _static_shape(value)
+            expected, actual = shape[:1] if name == "lengths" else shape, static_shape(value)
             fits = actual.is_compatible_with(expected)
             check(fits, name, f"be of shape {_axes(expected)}", _axes(actual))
     check_ids("token_ids", token_ids, vocab_size)
 
 
-def _static_shape(x):
+def static_shape(x):
+    """Returns the tf.TensorShape of a tensor, an array or nested lists."""
     return tf.TensorShape(x.shape if hasattr(x, "shape") else np.shape(x))
 
 

@@ -83,7 +83,8 @@ class Encoder(keras.Model):
         key = block_stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
         x = self.embedding(token_ids)
         if self._position.at_embedding:
-            positions = self._clamped(tf.cast(tf.range(num_tokens), tf.float32))
+            positions = tf.cast(tf.range(num_tokens), tf.float32)
+            positions = relative_position.clamped(positions, config.clamp_len)
             x += tf.cast(relative_position.sinusoids(positions, config.d_model), x.dtype)
         x = dropouts.dropout(x, config.dropout, key, block_stack.EMBEDDING_SITE)
         visibility = attention_mask.AttentionMask(
@@ -109,23 +110,9 @@ class Encoder(keras.Model):
         """Returns each layer's encodings of distances T - 1, ..., 1 - T: [H, R, K'], or None."""
         if not self._position.of_sinusoids:
             return [None] * len(self.blocks)
-        distances = tf.cast(tf.range(num_tokens - 1, -num_tokens, -1), tf.float32)
-        distances = self._clamped(distances)
-        encodings = relative_position.sinusoids(distances, self.config.d_model)  # [2T - 1, D]
-        encodings = dropouts.dropout(  # once for all layers and rows
-            tf.cast(encodings, self.compute_dtype),
-            self.config.dropout,
-            dropout_key,
-            block_stack.POSITIONS_SITE,
-            by_row=False,
+        return block_stack.sinusoid_encodings(
+            self.config, self.blocks, num_tokens, num_tokens - 1, self.compute_dtype, dropout_key
         )
-        return [block.encodings(encodings, num_later=num_tokens - 1) for block in self.blocks]
-
-    def _clamped(self, distances):
-        limit = self.config.clamp_len
-        if limit is None:
-            return distances
-        return tf.clip_by_value(distances, -float(limit), float(limit))
 
     def get_config(self):
         return super().get_config() | {"config": dataclasses.asdict(self.config)}

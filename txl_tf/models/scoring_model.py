@@ -27,13 +27,20 @@ class ScoringModel(keras.Model):
         """Returns the scores among the outputs of a call, [B, ..., N] float32."""
         return outputs
 
+    def lengths_in(self, inputs):
+        """Returns the lengths beyond which targets are ignored, [B], or None."""
+        return inputs.get("lengths")
+
+    def _lengths(self, inputs):
+        return self.lengths_in(inputs) if isinstance(inputs, Mapping) else None
+
     def auxiliary_loss(self):
         """Returns the sum of the losses that layers added in the last call, a scalar."""
         return tf.add_n(self.losses) if self.losses else tf.zeros([])
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         scores = self.scores_in(y_pred)
-        y = _targets(y, x, scores)
+        y = _targets(y, self._lengths(x), scores)
         weights = None if sample_weight is None else target_weights(y, sample_weight)
         if self._compile_loss is not None:
             masked = tf.identity(scores)
@@ -48,7 +55,7 @@ class ScoringModel(keras.Model):
         compiled = self._compile_metrics
         if compiled is not None:
             scores = self.scores_in(y_pred)
-            y = _targets(y, x, scores)
+            y = _targets(y, self._lengths(x), scores)
             labels = _labels(y)
             if not compiled.built:
                 compiled.build(labels, scores)
@@ -106,8 +113,8 @@ def _labels(targets):
     return tf.maximum(targets, 0)
 
 
-def _targets(targets, inputs, scores):
-    """Returns targets as int32, -1 beyond `lengths` if these are among a model's inputs.
+def _targets(targets, lengths, scores):
+    """Returns targets as int32, -1 beyond `lengths`, if given.
 
     Raises:
       ValueError: targets are not one id for each row of scores, for example one-hot.
@@ -118,7 +125,7 @@ def _targets(targets, inputs, scores):
             f"targets must be ids of shape {shape}, got {list(actual)}; take the argmax of one-hot "
             "targets"
         )
-    return within(targets, inputs.get("lengths") if isinstance(inputs, Mapping) else None)
+    return within(targets, lengths)
 
 
 def _over_replicas(total):

@@ -1,26 +1,20 @@
 """Transformer-XL language model: a block stack with a memory carried from segment to segment."""
 
-import dataclasses
-from typing import Any
-
 import keras
 import tensorflow as tf
 
 from txl_tf.configs.model import TransformerXLConfig
-from txl_tf.configs.validation import from_dict
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.layers.position_kinds import POSITIONS, PositionTable
-from txl_tf.models import block_stack, memory, named_inputs, scoring_model
+from txl_tf.models import block_stack, memory, named_inputs, recurrent_model, scoring_model
 from txl_tf.ops import attention_mask, relative_position
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops.shapes import shape_of, smaller
 
-_UNCHANGED: Any = object()
-
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class TransformerXL(scoring_model.ScoringModel):
+class TransformerXL(recurrent_model.RecurrentModel):
     """Transformer-XL (Dai et al. 2019, arXiv 1901.02860) as a function of ids and memory.
 
     >>> model = txl_tf.TransformerXL(txl_tf.preset("tiny").model)
@@ -60,15 +54,14 @@ class TransformerXL(scoring_model.ScoringModel):
         tf.function ids are not checked: XLA clamps an invalid id. Check them on the host.
     """
 
+    CONFIG = TransformerXLConfig
+
     def __init__(
         self, config: TransformerXLConfig, *, rematerialize=False, weights_of=None, **kwargs
     ):
         if weights_of is not None:
             kwargs.setdefault("dtype", weights_of.dtype_policy)
-        if not isinstance(config, TransformerXLConfig):
-            raise ValueError(f"config must be a TransformerXLConfig, got a {type(config).__name__}")
-        super().__init__(**kwargs)
-        self.config = config
+        super().__init__(config, **kwargs)
         self.rematerialize = rematerialize
         self._position = POSITIONS[config.position]
         self.seed_generator = keras.random.SeedGenerator()
@@ -264,38 +257,6 @@ class TransformerXL(scoring_model.ScoringModel):
         clamp_len = self.config.clamp_len
         return positions if clamp_len is None else tf.minimum(positions, float(clamp_len))
 
-    def initial_mems(self, batch_size):
-        """Returns the memory of a stream at its start.
-
-        With `config.attend_to_initial_zeros` its zeros are valid and take attention mass.
-        """
-        config = self.config
-        return memory.initial(
-            batch_size,
-            config.num_layers,
-            config.mem_len,
-            config.d_model,
-            self.compute_dtype,
-            config.attend_to_initial_zeros,
-        )
-
-    def reset(self, mems, rows):
-        """Returns `mems` with the rows where `rows` ([B] bool) is true reset to `initial_mems`."""
-        rows = tf.convert_to_tensor(rows, tf.bool)
-        mems = memory.as_memory(mems)
-        return memory.reset(mems, rows, self.initial_mems(shape_of(mems.length)[0]))
-
-    def with_lengths(
-        self, mem_len=_UNCHANGED, clamp_len=_UNCHANGED, attention_span=_UNCHANGED
-    ) -> "TransformerXL":
-        """Returns a model with the same weights and other lengths, for evaluation.
-
-        Lengths not given stay. A memory does not fit a model of another `mem_len`.
-        """
-        given = dict(mem_len=mem_len, clamp_len=clamp_len, attention_span=attention_span)
-        changes = {name: value for name, value in given.items() if value is not _UNCHANGED}
-        return TransformerXL(dataclasses.replace(self.config, **changes), weights_of=self)
-
     def _run(self, token_ids, mems, lengths, document_start, dropout_key, training):
         """Returns the L + 1 states [B, T, D] below the softmax, the new memory, the dropout key."""
         config = self.config
@@ -307,7 +268,7 @@ class TransformerXL(scoring_model.ScoringModel):
         batch, num_tokens = shape_of(token_ids)
         # Slots of an empty memory would be masked: the blocks need not compute them.
         is_empty = mems is None and not config.attend_to_initial_zeros
-        mems = self.initial_mems(batch) if mems is None else self._check_mems(mems, batch)
+        mems = self.initial_mems(batch) if mems is None else self.checked_mems(mems, batch)
         key = block_stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
 
         past = [tf.stop_gradient(tf.cast(s, self.compute_dtype)) for s in mems.states]
@@ -339,39 +300,6 @@ class TransformerXL(scoring_model.ScoringModel):
             attention_span=self.config.attention_span,
             ring_index=ring_index,
         )
-
-    def _check_mems(self, mems, batch):
-        config, mems = self.config, memory.as_memory(mems)
-        if len(mems.states) != config.num_layers:
-            raise ValueError(
-                f"mems must hold a state for each of {config.num_layers} layers, "
-                f"got {len(mems.states)}"
-            )
-        for part in (*mems.states, mems.length):
-            known = isinstance(batch, int) and part.shape[0] is not None
-            if known and part.shape[0] != batch:
-                raise ValueError(
-                    f"mems must have the batch size of token_ids, {batch}, got {part.shape[0]}; "
-                    "start from initial_mems"
-                )
-        for state in mems.states:
-            if state.shape[1] != config.mem_len or state.shape[2] != config.d_model:
-                raise ValueError(
-                    f"mems must have mem_len {config.mem_len} and width {config.d_model}, got "
-                    f"mem_len {state.shape[1]} and width {state.shape[2]}; start from initial_mems"
-                )
-        return mems
-
-    def scores_in(self, outputs):
-        scores, _ = outputs
-        return scores
-
-    def get_config(self):
-        return super().get_config() | {"config": dataclasses.asdict(self.config)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(from_dict(TransformerXLConfig, config.pop("config")), **config)
 
 
 def _count(document_start):

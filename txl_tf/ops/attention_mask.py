@@ -44,7 +44,8 @@ class AttentionMask:
       * j is a token of the segment, or one of the `remembered` newest slots;
       * j is among the `attention_span` keys that end with the query itself;
       * the distance of i and j, M + i - j, is a multiple of `stride`;
-      * j is in the query's document.
+      * j is in the query's document;
+      * j is a memory slot, or `pairs` is true for i and j.
 
     M = 2, T = 3, remembered 1, attention_span 3 (# = seen):
 
@@ -63,6 +64,12 @@ class AttentionMask:
       attention_span: maximum number of keys up to the query, itself included; None is no limit.
       lookahead: number of later tokens that a query sees; None is all.
       lengths: [B] int32, number of real tokens where a query looks ahead; None is all T.
+      pairs: [B, T, T] bool, tokens of the segment that each token sees; None is all. Only for cores
+        whose spec `has_pair_masks`.
+      segments: [B, T] int32, segment of each token, for segment encodings; memory belongs to
+        segment 0. None is no segment encodings.
+      bias: [B, H or 1, T, S] float32, a further term of scores, for the cores that support `pairs`;
+        None is none.
       hidden: [B, T] bool, further tokens to hide from all queries; None is none.
       stride: only distances that are multiples of it are visible.
       global_tokens: [B, T] bool, tokens that see all and are seen by all; read only by cores with
@@ -77,6 +84,9 @@ class AttentionMask:
     attention_span: int | None = None
     lookahead: int | None = 0
     lengths: Any = None
+    pairs: Any = None
+    segments: Any = None
+    bias: Any = None
     hidden: Any = None
     stride: int = 1
     global_tokens: Any = None
@@ -97,6 +107,8 @@ class AttentionMask:
         if self.documents is not None:
             key_documents = tf.pad(self.documents, [[0, 0], [slots, 0]])  # [B, S]
             seen &= self.documents[:, :, tf.newaxis] == key_documents[:, tf.newaxis]
+        if self.pairs is not None:
+            seen &= tf.pad(self.pairs, [[0, 0], [0, 0], [slots, 0]], constant_values=True)
         return seen[:, tf.newaxis]  # [B, 1, T, S]
 
     def _real_keys(self, num_queries, num_keys):
@@ -135,7 +147,7 @@ class AttentionMask:
     def for_block(self, block, num_queries, num_keys):
         """Returns the keys that a block of queries may see, and the mask between the two.
 
-        Only for causal masks without documents.
+        Only for causal masks without documents or pairs.
 
         Args:
           block: a slice of the T queries.
@@ -150,17 +162,16 @@ class AttentionMask:
         if self.attention_span is not None:
             first = max(slots + block.start - self.attention_span + 1, 0)
         # Tokens of the segment before the block act as memory.
-        mask = dataclasses.replace(self, remembered=self.remembered + block.start)
-        return slice(first, slots + block.stop), mask
+        remembered, keys = self.remembered + block.start, slice(first, slots + block.stop)
+        bias = None if self.bias is None else self.bias[:, :, block, keys]
+        return keys, dataclasses.replace(self, remembered=remembered, bias=bias)
 
     def for_rows(self, part):
         """Returns the mask restricted to a slice of the batch."""
         if part == slice(None):
             return self
-        by_row = {
-            name: getattr(self, name)
-            for name in ("remembered", "documents", "lengths", "hidden", "global_tokens")
-        }
+        names = ("remembered", "documents", "lengths", "hidden", "global_tokens")
+        by_row = {name: getattr(self, name) for name in (*names, "pairs", "segments", "bias")}
         sliced = {name: None if x is None else x[part] for name, x in by_row.items()}
         global_keys = None if self.global_keys is None else self.global_keys.for_rows(part)
         return dataclasses.replace(self, **sliced, global_keys=global_keys)

@@ -14,6 +14,11 @@ def distances(num_keys):
     return tf.cast(tf.range(num_keys - 1, -1, -1, dtype=tf.int32), tf.float32)
 
 
+def clamped(distances, limit):
+    """Returns distances of at most `limit` in either direction; None is no limit."""
+    return distances if limit is None else tf.clip_by_value(distances, -float(limit), float(limit))
+
+
 def sinusoids(positions, width):
     """Returns sinusoidal encodings: all sines, then all cosines; not interleaved.
 

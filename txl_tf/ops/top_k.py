@@ -14,7 +14,8 @@ def mask_below_top_k(scores, k):
     Shapes: scores [..., S] float32 -> the same.
     """
     highest, _ = tf.math.top_k(tf.stop_gradient(scores), smaller(shape_of(scores)[-1], k))
-    return tf.where(scores >= highest[..., -1:], scores, attention_mask.HIDDEN)
+    hidden = tf.minimum(scores, attention_mask.HIDDEN)  # never above what is hidden already
+    return tf.where(scores >= highest[..., -1:], scores, hidden)
 
 
 def first_k_one_hot(marked, k, dtype):

@@ -1,0 +1,100 @@
+"""Base class of models with a memory carried from segment to segment."""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.configs.validation import from_dict
+from txl_tf.models import memory, scoring_model
+from txl_tf.ops.shapes import shape_of
+
+_UNCHANGED: Any = object()
+
+
+class RecurrentModel(scoring_model.ScoringModel):
+    """Base class of models with a memory of layer inputs: it goes in and comes out of each call.
+
+    Subclasses return scores and the new memory, and take `weights_of`, another model of their class
+    whose layers they share.
+
+    Args:
+      config: the architecture, of class `CONFIG`.
+    """
+
+    CONFIG: Any
+
+    def __init__(self, config, **kwargs):
+        if not isinstance(config, self.CONFIG):
+            expected, actual = self.CONFIG.__name__, type(config).__name__
+            raise ValueError(f"config must be a {expected}, got a {actual}")
+        super().__init__(**kwargs)
+        self.config = config
+
+    def initial_mems(self, batch_size):
+        """Returns the memory of a stream at its start.
+
+        With `config.attend_to_initial_zeros` its zeros are valid and take attention mass.
+        """
+        config = self.config
+        return memory.initial(
+            batch_size,
+            config.num_layers,
+            config.mem_len,
+            config.d_model,
+            self.compute_dtype,
+            config.attend_to_initial_zeros,
+        )
+
+    def reset(self, mems, rows):
+        """Returns `mems` with the rows where `rows` ([B] bool) is true reset to `initial_mems`."""
+        rows = tf.convert_to_tensor(rows, tf.bool)
+        mems = memory.as_memory(mems)
+        return memory.reset(mems, rows, self.initial_mems(shape_of(mems.length)[0]))
+
+    def with_lengths(self, mem_len=_UNCHANGED, clamp_len=_UNCHANGED, attention_span=_UNCHANGED):
+        """Returns a model with the same weights and other lengths, for evaluation.
+
+        Lengths not given stay. A memory does not fit a model of another `mem_len`.
+        """
+        given = dict(mem_len=mem_len, clamp_len=clamp_len, attention_span=attention_span)
+        changes = {name: value for name, value in given.items() if value is not _UNCHANGED}
+        return type(self)(dataclasses.replace(self.config, **changes), weights_of=self)
+
+    def checked_mems(self, mems, batch):
+        """Returns `mems` as a `Memory`.
+
+        Raises:
+          ValueError: its sizes are not those of the model and the batch.
+        """
+        config, mems = self.config, memory.as_memory(mems)
+        if len(mems.states) != config.num_layers:
+            raise ValueError(
+                f"mems must hold a state for each of {config.num_layers} layers, "
+                f"got {len(mems.states)}"
+            )
+        for part in (*mems.states, mems.length):
+            known = isinstance(batch, int) and part.shape[0] is not None
+            if known and part.shape[0] != batch:
+                raise ValueError(
+                    f"mems must have the batch size of token_ids, {batch}, got {part.shape[0]}; "
+                    "start from initial_mems"
+                )
+        for state in mems.states:
+            if state.shape[1] != config.mem_len or state.shape[2] != config.d_model:
+                raise ValueError(
+                    f"mems must have mem_len {config.mem_len} and width {config.d_model}, got "
+                    f"mem_len {state.shape[1]} and width {state.shape[2]}; start from initial_mems"
+                )
+        return mems
+
+    def scores_in(self, outputs):
+        scores, _ = outputs
+        return scores
+
+    def get_config(self):
+        return super().get_config() | {"config": dataclasses.asdict(self.config)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(from_dict(cls.CONFIG, config.pop("config")), **config)
