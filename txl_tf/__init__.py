@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from txl_tf.data.batches import Batches
     from txl_tf.data.prepare import prepare
     from txl_tf.data.recipe import Recipe
+    from txl_tf.data.sliding import SlidingBatches
     from txl_tf.data.tokenizers import TOKENIZERS
     from txl_tf.data.tokenizers import load as load_tokenizer
     from txl_tf.export.edge.tflite import export_tflite
@@ -61,6 +62,7 @@ __all__ = [
     "Sampling",
     "Scorer",
     "SequenceClassifier",
+    "SlidingBatches",
     "TokenClassifier",
     "TrainConfig",
     "TransformerXL",
@@ -97,6 +99,7 @@ _HOMES = {
     "Sampling": "txl_tf.inference.sampling",
     "Scorer": "txl_tf.inference.model_scorer",
     "SequenceClassifier": "txl_tf.models.sequence_classifier",
+    "SlidingBatches": "txl_tf.data.sliding",
     "TokenClassifier": "txl_tf.models.sequence_classifier",
     "TrainConfig": "txl_tf.configs.run",
     "TransformerXL": "txl_tf.models.transformer_xl",

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
 
@@ -82,6 +83,26 @@ class EvaluateProgramTest(parameterized.TestCase):
         atol = rounding.typical_of_scores(self.config)
         self.assertAlmostEqual(found["nats_per_token"], expected.nats_per_token, delta=atol)
 
+    @parameterized.parameters((1, 8), (3, 8), (8, 5))
+    def test_sliding(self, stride, window):
+        """Each token is scored as by the model called on its window alone."""
+        stride = min(stride, window)
+        flags = "--sliding", f"--stride={stride}", f"--segment_len={window}"
+        found = trained.last_json(self.evaluate(*flags)[0])
+        model = model_dirs.load(self.model_dir).model.with_lengths(mem_len=0)
+        ids = np.array(list(trained.TEXT.encode()), np.int32)
+        scored = []
+        for end in range(window, len(ids) - 1 + stride, stride):
+            inputs, targets = (
+                ids[end - window : end + 1][part] for part in (slice(None, -1), slice(1, None))
+            )
+            nll = model.nll(inputs[np.newaxis], targets[np.newaxis])[0][0].numpy()
+            scored += nll.tolist() if end == window else nll[window - stride :].tolist()
+        self.assertLen(scored, found["scored"])
+        self.assertEqual(found["scored"], found["targets"])
+        self.assertAlmostEqual(found["nats_per_token"], np.mean(scored), delta=self.atol)
+        self.assertEqual((found["window"], found["stride"]), (window, stride))
+
     def test_settings_of_a_preset(self):
         """All of them as published, but for those that flags name."""
         settings = presets.preset("enwik8_base").eval
@@ -99,6 +120,9 @@ class EvaluateProgramTest(parameterized.TestCase):
         self.assertEqual(found["scored"], found["targets"])
 
     @parameterized.parameters(
+        (("--stride=2",), 2, "--stride must be left out: it is that of --sliding"),
+        (("--sliding", "--mem_len=4"), 2, "--mem_len must be left out: a window has no memory"),
+        (("--sliding", "--stride=9"), 1, "stride must be between 1 and the window of 8, got 9"),
         (("--eval_preset=wt103",), 2, "--eval_preset=wt103: value should be one of <tiny|"),
         (("--split=dev",), 1, "unknown split 'dev'; choose from train, valid"),
         (("--batch_size=5000",), 1, "pairs"),
