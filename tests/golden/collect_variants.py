@@ -12,7 +12,16 @@ import sys
 
 import numpy as np
 
-_KINDS = ("topk_", "localxl_", "longformer_", "bigbird_", "switch_", "linformer_", "xlnet_")
+_KINDS = (
+    "topk_",
+    "localxl_",
+    "longformer_",
+    "bigbird_",
+    "switch_",
+    "linformer_",
+    "xlnet_",
+    "shaw_",
+)
 _PREFIXES = ("in.", "w.", "out.", "grad.")
 _ALSO = ("aux.kept",)
 _TOO_LARGE = ("bigbird_t1024_oldplan",)  # read from the collection, where it is there

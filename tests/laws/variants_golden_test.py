@@ -16,9 +16,13 @@ import helpers
 import rounding
 import spec_layers
 from txl_tf.attention import make_core
-from txl_tf.configs.layer_specs import TopK
+from txl_tf.configs.layer_specs import Dense, TopK
 from txl_tf.configs.model import EncoderConfig
-from txl_tf.layers.multi_head_attention import Attention, RelativeAttention
+from txl_tf.layers.multi_head_attention import (
+    Attention,
+    LearnedRelativeAttention,
+    RelativeAttention,
+)
 from txl_tf.models import block_stack
 from txl_tf.ops import relative_position
 from txl_tf.ops.attention_mask import AttentionMask
@@ -107,6 +111,69 @@ def _of_row(inputs, bias, row):
         encodings = encodings[:, :num_keys]
     pick = tf.eye(num_queries, batch_shape=[1, num_heads]) * query.shape[-1] ** 0.5
     return query, pick, keys, values, tf.constant(encodings)
+
+
+class ShawTest(parameterized.TestCase):
+    @parameterized.parameters("bidirectional", "pad", "causal_mem_clip")
+    def test_values(self, case):
+        """BERT's "relative_key": s = (q . k + q . a[i - j]) / sqrt(D), one table for all heads."""
+        data, hparams = load(f"shaw_{case}")
+        num_heads, num_queries, num_keys = hparams["H"], hparams["T"], hparams["S"]
+        query, keys, values = (self.heads(data, name) for name in ("query", "key", "value"))
+        farthest = num_keys - 1
+        distances = np.arange(farthest, -1 if hparams["causal"] else -num_keys, -1)
+        encodings = np.tile(self.rows(data, hparams, distances), [num_heads, 1, 1])
+        lengths = data["in.key_mask"].sum(axis=1, dtype="int32") if "in.key_mask" in data else None
+        found = make_core(Dense())(
+            *2 * [query[:, :, -num_queries:]],
+            keys,
+            values,
+            tf.constant(encodings),
+            visibility=AttentionMask(
+                remembered=tf.fill([hparams["B"]], hparams["M"]),
+                lookahead=0 if hparams["causal"] else None,
+                lengths=lengths,
+            ),
+        )
+        found = np.transpose(found, [0, 2, 1, 3]).reshape(data["out.context"].shape)
+        expected = data["out.context"]
+        if lengths is not None:  # of padding the reference gives what it attends to
+            real = np.arange(num_queries) < lengths[:, np.newaxis]
+            found, expected = found[real], expected[real]
+        assert_close(found, expected, data["in.x"].shape[-1], 2 * hparams["D"], 2 * num_keys)
+
+    def test_distances_beyond_the_table_have_its_first_row(self):
+        data, hparams = load("shaw_causal_mem_clip")
+        clip, distances = hparams["clip"], np.arange(hparams["S"] - 1, -1, -1)
+        layer = LearnedRelativeAttention(
+            helpers.tiny_config(
+                d_model=hparams["d"],
+                num_heads=hparams["H"],
+                head_dim=hparams["D"],
+                position="shaw",
+                num_positions=clip + 1,
+            ).layer(0)
+        )
+        layer.build(None)
+        causal = data["w.a_k"][: clip - 1 : -1]  # distances c, ..., 0
+        layer.distance_table.assign(np.tile(causal[:, np.newaxis], [1, hparams["H"], 1]))
+        found = layer.encodings(tf.constant(distances, tf.float32))[..., :-1]
+        expected = np.tile(self.rows(data, hparams, distances), [hparams["H"], 1, 1])
+        np.testing.assert_array_equal(found, expected)
+
+    def heads(self, data, name):
+        """Returns a projection of the input, [B, H, S, D]."""
+        projected = data["in.x"] @ data[f"w.{name}.kernel"] + data[f"w.{name}.bias"]
+        num_heads = load("shaw_pad")[1]["H"]
+        split = projected.reshape([*projected.shape[:2], num_heads, -1])
+        return tf.constant(np.transpose(split, [0, 2, 1, 3]))
+
+    def rows(self, data, hparams, distances):
+        """Returns the reference's row of each distance, [R, D]."""
+        if hparams["clip"] is None:
+            return data["w.distance_embedding"][distances + hparams["max_position_embeddings"] - 1]
+        clip = hparams["clip"]
+        return data["w.a_k"][np.clip(distances, -clip, clip) + clip]
 
 
 class LocalTest(parameterized.TestCase):
