@@ -51,7 +51,7 @@ def stack_terms(config, tokens=16):
     keys = getattr(config, "mem_len", 0) + tokens
     projections = 4 * config.d_model  # queries or keys, distances, two layer norms
     attention = 2 * config.head_dim + 2 * keys + config.num_heads * config.head_dim
-    feed_forward = config.d_model + config.d_inner
+    feed_forward = config.d_model + getattr(config, "d_inner", 0)
     return config.num_layers * (projections + attention + feed_forward)
 
 

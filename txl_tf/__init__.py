@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from txl_tf.attention import ATTENTION
     from txl_tf.classification.classifier import Classifier
-    from txl_tf.configs.model import EncoderConfig, TransformerXLConfig, XLNetConfig
+    from txl_tf.configs.model import (
+        EncoderConfig,
+        StarTransformerConfig,
+        TransformerXLConfig,
+        XLNetConfig,
+    )
     from txl_tf.configs.presets import preset
     from txl_tf.configs.run import (
         Config,
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from txl_tf.models.masked_language_model import MaskedLanguageModel
     from txl_tf.models.memory import Memory
     from txl_tf.models.sequence_classifier import SequenceClassifier, TokenClassifier
+    from txl_tf.models.star_transformer import StarTransformer
     from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.models.xlnet import XLNet
     from txl_tf.training.loop import train
@@ -63,6 +69,8 @@ __all__ = [
     "Scorer",
     "SequenceClassifier",
     "SlidingBatches",
+    "StarTransformer",
+    "StarTransformerConfig",
     "TokenClassifier",
     "TrainConfig",
     "TransformerXL",
@@ -100,6 +108,8 @@ _HOMES = {
     "Scorer": "txl_tf.inference.model_scorer",
     "SequenceClassifier": "txl_tf.models.sequence_classifier",
     "SlidingBatches": "txl_tf.data.sliding",
+    "StarTransformer": "txl_tf.models.star_transformer",
+    "StarTransformerConfig": "txl_tf.configs.model",
     "TokenClassifier": "txl_tf.models.sequence_classifier",
     "TrainConfig": "txl_tf.configs.run",
     "TransformerXL": "txl_tf.models.transformer_xl",

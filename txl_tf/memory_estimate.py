@@ -3,12 +3,13 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from txl_tf.configs.backbones import Backbone as Model
 from txl_tf.configs.layer_specs import LayerSpec
-from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
+from txl_tf.configs.model import StarTransformerConfig, TransformerXLConfig
 from txl_tf.configs.run import TrainConfig
 
-Model = TransformerXLConfig | EncoderConfig
 _FLOAT = 4  # bytes: weights, sums, scores and losses are float32 in every precision
+_STACK_SIZES = ("d_inner", "attention", "feed_forward")
 _GENERATED = 48  # bytes of a generated id: two arrays, a list and its text
 
 
@@ -49,7 +50,8 @@ class MemoryEstimate(_Parts):
         L b c (6 T D + 4 T N + 2 S N + 2 T F), the residual stream and its two sums and norms,
         queries (with either bias), context, keys, values and the feed-forward net's hidden layer;
         L b 4 (2 H T S'), scores and weights; with `rematerialize` these two of one layer, and
-        L b c T D, the inputs of all;
+        L b c T D, the inputs of all; for a Star-Transformer, instead of all these,
+        L b T (c (3 D + 12 N) + 4 (12 H)), with six scores and weights of a token and head;
         b 4 (3 T V'), logits, their softmax and its gradient; V' is V, or with cut-offs the size of
         the head (words and clusters), as tails are computed in small chunks.
     """
@@ -93,6 +95,10 @@ def min_parameters(model: Model) -> int:
     Counts embeddings and the matrices of the layers, but not norms, biases, softmax tables and
     projections of embeddings.
     """
+    if isinstance(model, StarTransformerConfig):
+        rows = model.vocab_size + (model.num_positions or 0)
+        kernels = 8 * model.num_layers * model.num_heads * model.head_dim
+        return (rows + kernels) * model.d_model
     total = 0
     for spec, count in _repeated(model.feed_forward_specs, model.num_layers):
         total += count * spec.num_nets * 2 * model.d_model * model.d_inner
@@ -109,8 +115,9 @@ def min_parameters(model: Model) -> int:
 
 def sizes_of(model: Model) -> dict[str, object]:
     """Returns the settings that determine the number of weights, by name."""
-    names = ("vocab_size", "num_layers", "d_model", "num_heads", "head_dim", "d_inner")
-    return {name: getattr(model, name) for name in (*names, "feed_forward")}
+    names = ("vocab_size", "num_layers", "d_model", "num_heads", "head_dim")
+    more = ("num_positions",) if isinstance(model, StarTransformerConfig) else _STACK_SIZES
+    return {name: getattr(model, name) for name in (*names, *more)}
 
 
 def memory_estimate(
@@ -149,7 +156,7 @@ def memory_estimate(
 
 
 def inference_estimate(
-    model: Model,
+    model: TransformerXLConfig,
     num_rows: int,
     num_tokens: int,
     *,
@@ -192,6 +199,9 @@ def inference_estimate(
 def _layers_of_a_row(model: Model, tokens: int, compute: int, rematerialize: bool) -> int:
     keys = model.mem_len + tokens
     inner = model.num_heads * model.head_dim
+    if isinstance(model, StarTransformerConfig):
+        stream = compute * (3 * model.d_model + 12 * inner)
+        return model.num_layers * tokens * (stream + _FLOAT * 12 * model.num_heads)
     stream = tokens * (6 * model.d_model + 4 * inner + 2 * model.d_inner) + keys * 2 * inner
     layers = [
         (compute * stream + _FLOAT * 2 * model.num_heads * tokens * spec.num_scores(keys), count)

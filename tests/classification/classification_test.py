@@ -30,16 +30,9 @@ LABELS = ("few", "many")
 
 def small(backbone="encoder", attention="local(window=32)", layers=1, position="xl", **text):
     """A config that trains in seconds."""
-    model = dict(
-        attention=attention,
-        num_layers=layers,
-        position=position,
-        d_model=8,
-        num_heads=2,
-        head_dim=4,
-        d_inner=16,
-        dropout=0,
-    )
+    model = dict(num_layers=layers, d_model=8, num_heads=2, head_dim=4, dropout=0)
+    if backbone != "star":
+        model |= dict(attention=attention, position=position, d_inner=16)
     train = dict(
         batch_size=8,
         segment_len=16,
@@ -212,6 +205,7 @@ class ClassifierTest(parameterized.TestCase):
             ),
         ),
         ("causal", dict(pooling="mean")),
+        ("star", dict(pooling="mean")),
     )
     def test_it_learns_and_is_kept(self, backbone, text):
         config = small(backbone, layers=2, **text)
@@ -347,7 +341,7 @@ class ClassifierTest(parameterized.TestCase):
 
 
 class ConfigTest(parameterized.TestCase):
-    @parameterized.parameters("encoder", "causal")
+    @parameterized.parameters("encoder", "causal", "star")
     def test_json_and_back(self, backbone):
         config = small(backbone, pooling="max")
         self.assertEqual(ClassifierConfig.from_json(config.to_json()), config)
@@ -377,6 +371,8 @@ class ConfigTest(parameterized.TestCase):
         ("causal", "text.pooling=first", "pooling must be mean, max or last for a causal"),
         ("causal", "text.global_tokens=first", "global_tokens must be none for a causal backbone"),
         ("encoder", "text.global_tokens=first", "global_tokens must be none for attention local"),
+        ("star", "text.global_tokens=first", "global_tokens must be none for a Star-Transformer"),
+        ("star", "text.max_tokens=5000", "max_tokens must be at most 4096, .* got 5000"),
         ("encoder", "text.keep=all", "keep must be one of first, last, got 'all'"),
         ("encoder", "text.tokenizer=bpe", "tokenizer must be one of byte, char, word, got 'bpe'"),
         ("encoder", "text.max_tokens=0", "max_tokens must be at least 1, got 0"),

@@ -8,12 +8,13 @@ from absl.testing import absltest, parameterized
 import helpers
 from txl_tf.classification.config import TextConfig
 from txl_tf.configs import layer_specs, presets, validation
-from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
+from txl_tf.configs.model import EncoderConfig, StarTransformerConfig, TransformerXLConfig
 from txl_tf.configs.run import Config, DataConfig, EvalConfig, TrainConfig, override, override_all
 
 WHOLE = (
     (TransformerXLConfig, dict(vocab_size=11)),
     (EncoderConfig, dict(vocab_size=11)),
+    (StarTransformerConfig, dict(vocab_size=11)),
     (TrainConfig, {}),
     (EvalConfig, {}),
     (TextConfig, dict(tokenizer="char")),
@@ -21,6 +22,7 @@ WHOLE = (
     (layer_specs.Local, dict(window=2)),
     (layer_specs.Longformer, dict(window=2)),
     (layer_specs.BigBird, {}),
+    (layer_specs.Linformer, dict(max_tokens=512)),
     (layer_specs.Switch, dict(experts=2)),
 )
 

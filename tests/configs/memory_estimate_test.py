@@ -7,11 +7,12 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import helpers
-from txl_tf.configs.model import EncoderConfig
+from txl_tf.configs.model import EncoderConfig, StarTransformerConfig
 from txl_tf.configs.run import Config, TrainConfig
 from txl_tf.inference.decode_state import KeyValueState
-from txl_tf.memory_estimate import inference_estimate, memory_estimate, min_parameters
+from txl_tf.memory_estimate import inference_estimate, memory_estimate, min_parameters, sizes_of
 from txl_tf.models.encoder import Encoder
+from txl_tf.models.star_transformer import StarTransformer
 from txl_tf.models.transformer_xl import TransformerXL
 
 
@@ -100,6 +101,27 @@ class MemoryEstimateTest(parameterized.TestCase):
             self.assertEqual(Encoder(config).count_params() - Encoder(plain).count_params(), added)
             saved = (memory_estimate(c, train, 0).activations for c in (plain, config))
             self.assertEqual(int(np.subtract(*saved)), 4 * 3 * 2 * 2 * 40 * (40 - 5))
+
+    @parameterized.parameters(None, 40)
+    def test_a_star_transformer_by_hand(self, num_positions):
+        """V 9, L 3, D 8, N 6, T 5 and a row."""
+        config = StarTransformerConfig(
+            vocab_size=9,
+            num_layers=3,
+            d_model=8,
+            num_heads=2,
+            head_dim=3,
+            num_positions=num_positions,
+        )
+        model, found = StarTransformer(config), min_parameters(config)
+        self.assertEqual(found, 8 * (9 + (num_positions or 0)) + 3 * 8 * 8 * 6)
+        self.assertBetween(found, model.count_params() // 2, model.count_params())
+        train = TrainConfig(batch_size=1, segment_len=5, precision="float32")
+        estimate = memory_estimate(config, train, model.count_params())
+        layer = 4 * 5 * (3 * 8 + 12 * 6) + 4 * 5 * 12 * 2
+        self.assertEqual(estimate.activations, 3 * layer + 4 * 3 * 5 * 9)
+        self.assertEqual(estimate.memory, 0)
+        self.assertEqual(sizes_of(config)["num_positions"], num_positions)
 
     def test_inference_by_hand(self):
         """V 11, L 2, D 8, N 8, M 4, T 3, S 7, and 5 rows that write 6 ids."""

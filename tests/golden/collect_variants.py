@@ -21,6 +21,7 @@ _KINDS = (
     "linformer_",
     "xlnet_",
     "shaw_",
+    "star_",
 )
 _PREFIXES = ("in.", "w.", "out.", "grad.")
 _ALSO = ("aux.kept",)

@@ -92,9 +92,11 @@ class PublicApiTest(absltest.TestCase):
         encoder = txl_tf.EncoderConfig(
             vocab_size=11, num_layers=1, d_model=8, num_heads=2, head_dim=4, d_inner=8
         )
+        star = txl_tf.StarTransformerConfig(vocab_size=11, num_layers=1, d_model=8, num_heads=2)
         models = [
             txl_tf.TransformerXL(helpers.tiny_config()),
             txl_tf.Encoder(encoder),
+            txl_tf.StarTransformer(star),
             txl_tf.SequenceClassifier(encoder, 2),
             txl_tf.TokenClassifier(encoder, 2),
             txl_tf.MaskedLanguageModel(encoder),

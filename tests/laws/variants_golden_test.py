@@ -17,13 +17,14 @@ import rounding
 import spec_layers
 from txl_tf.attention import make_core
 from txl_tf.configs.layer_specs import Dense, TopK
-from txl_tf.configs.model import EncoderConfig
+from txl_tf.configs.model import EncoderConfig, StarTransformerConfig
 from txl_tf.layers.multi_head_attention import (
     Attention,
     LearnedRelativeAttention,
     RelativeAttention,
 )
 from txl_tf.models import block_stack
+from txl_tf.models.star_transformer import StarTransformer
 from txl_tf.ops import relative_position
 from txl_tf.ops.attention_mask import AttentionMask
 
@@ -405,6 +406,45 @@ def _assign_heads(layer, hparams, kernel):
 
 def _two_sided(x):
     return AttentionMask(remembered=tf.zeros([x.shape[0]], tf.int32), lookahead=None)
+
+
+class StarTest(parameterized.TestCase):
+    @parameterized.parameters("pos_pad", "nopos_ragged", "full")
+    def test_values(self, case):
+        data, hparams = load(f"star_{case}")
+        rows, num_tokens, width = data["in.x"].shape
+        config = StarTransformerConfig(
+            vocab_size=rows * num_tokens,
+            num_layers=hparams["num_layers"],
+            d_model=width,
+            num_heads=hparams["H"],
+            head_dim=hparams["D"],
+            num_positions=hparams["max_len"],
+            cyclic=False,
+            layer_norm_epsilon=hparams["layer_norm_eps"],
+        )
+        model = StarTransformer(config)
+        model.embedding.tables[0].assign(data["in.x"].reshape([-1, width]) / width**0.5)
+        if config.num_positions is not None:
+            model.positions.assign(data["w.pos_emb"])
+        for index, layer in enumerate(model.star_layers):
+            layer.norm.gamma.assign(data[f"w.norm.{index}.gamma"])
+            layer.norm.beta.assign(data[f"w.norm.{index}.beta"])
+            for projections, attention in ((layer.ring, "ring_att"), (layer.star, "star_att")):
+                for dense, name in (
+                    (projections.query, "WQ"),
+                    (projections.key, "WK"),
+                    (projections.value, "WV"),
+                    (projections.output_projection, "WO"),
+                ):
+                    dense.kernel.assign(data[f"w.{attention}.{index}.{name}.kernel"])
+                    dense.bias.assign(data[f"w.{attention}.{index}.{name}.bias"])
+        ids = tf.reshape(tf.range(rows * num_tokens), [rows, num_tokens])
+        lengths = tf.constant(hparams["lengths"])
+        terms = hparams["num_layers"] * (4 * width + 3 * hparams["D"] * hparams["H"] + num_tokens)
+        expected = data["out.nodes"], data["out.relay"]
+        for found, value in zip(model(ids, lengths=lengths), expected, strict=True):
+            assert_close(found, value, terms)
 
 
 if __name__ == "__main__":

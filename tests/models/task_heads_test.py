@@ -10,7 +10,7 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf.configs.model import EncoderConfig
+from txl_tf.configs.model import EncoderConfig, StarTransformerConfig
 from txl_tf.models.masked_language_model import MaskedLanguageModel
 from txl_tf.models.sequence_classifier import SequenceClassifier, TokenClassifier
 from txl_tf.models.transformer_xl import TransformerXL
@@ -28,6 +28,11 @@ def causal(**changes):
     return helpers.tiny_config(**(dict(vocab_size=12) | changes))
 
 
+def star(**changes):
+    sizes = dict(vocab_size=12, num_layers=2, d_model=8, num_heads=2, head_dim=4, num_positions=16)
+    return StarTransformerConfig(**(sizes | dict(dropout=0.0) | changes))
+
+
 MAKERS = {
     "encoder mean": lambda **c: SequenceClassifier(encoder(**c), 3),
     "encoder first": lambda **c: SequenceClassifier(encoder(**c), 3, "first"),
@@ -35,12 +40,15 @@ MAKERS = {
     "causal last": lambda **c: SequenceClassifier(causal(**c), 3, "last", segment_len=SEGMENT),
     "tokens": lambda **c: TokenClassifier(encoder(**c), 3),
     "causal tokens": lambda **c: TokenClassifier(causal(**c), 3, segment_len=SEGMENT),
+    "star max": lambda **c: SequenceClassifier(star(**c), 3, "max"),
+    "star tokens": lambda **c: TokenClassifier(star(**c), 3),
+    "star masked": lambda **c: MaskedLanguageModel(star(**c)),
     "masked": lambda **c: MaskedLanguageModel(encoder(**c)),
     "masked linformer": lambda **c: MaskedLanguageModel(
         encoder(position="absolute", attention=("linformer(max_tokens=16, k=3)",), **c)
     ),
 }
-OF_TEXTS = ("encoder mean", "encoder first", "causal max", "causal last")
+OF_TEXTS = ("encoder mean", "encoder first", "causal max", "causal last", "star max")
 
 
 def make(kind, **changes):

@@ -16,7 +16,6 @@ from txl_tf.data import labelled_text
 _TINY = (
     "--set=model.d_model=8",
     "--set=model.num_heads=2",
-    "--set=model.d_inner=8",
     "--max_tokens=128",
     "--batch_size=4",
     "--train_steps=4",
@@ -59,6 +58,7 @@ class TrainClassifierTest(parameterized.TestCase):
             "--pooling=first",
         ),
         ("--backbone=causal", "--segment_len=64", "--pooling=max", "--keep=last"),
+        ("--backbone=star", "--pooling=max"),
     )
     def test_train_evaluate_predict(self, *flags):
         data = self.data()

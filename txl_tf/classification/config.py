@@ -2,9 +2,9 @@
 
 import dataclasses
 import json
+from typing import Any
 
 from txl_tf.configs import backbones, validation
-from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
 from txl_tf.configs.run import TrainConfig
 from txl_tf.configs.validation import LONGEST, check_between, check_choice
 from txl_tf.data import tokenizers
@@ -68,7 +68,7 @@ class ClassifierConfig:
       labels: those of the training texts, by index.
     """
 
-    model: EncoderConfig | TransformerXLConfig
+    model: backbones.Backbone
     text: TextConfig = dataclasses.field(default_factory=TextConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     labels: tuple[str, ...] = ()
@@ -128,11 +128,16 @@ class ClassifierConfig:
 
 def start(backbone: str) -> ClassifierConfig:
     """Returns a small config that trains in minutes on a CPU, for a name in `BACKBONES`."""
-    sizes = dict(vocab_size=256, num_layers=2, d_model=64, num_heads=4, head_dim=16, d_inner=256)
-    lengths = dict(attention=("local(window=32)",), dropout=0.1)
-    more = {"encoder": {}, "causal": dict(mem_len=32)}[backbone]
+    sizes = dict(vocab_size=256, num_layers=2, d_model=64, num_heads=4, head_dim=16, dropout=0.1)
+    text, stack = TextConfig(), dict(d_inner=256, attention=("local(window=32)",))
+    own: dict[str, dict[str, Any]] = {
+        "encoder": stack,
+        "causal": stack | dict(mem_len=32),
+        "star": dict(num_positions=text.max_tokens),
+    }
     return ClassifierConfig(
-        model=backbones.BACKBONES[backbone](**sizes, **lengths, **more),
+        model=backbones.BACKBONES[backbone](**sizes, **own[backbone]),
+        text=text,
         train=TrainConfig(
             batch_size=16,
             segment_len=512,

@@ -45,7 +45,7 @@ _BACKBONE = flags.DEFINE_enum(
     "encoder",
     list(BACKBONES),
     "encoder: bidirectional, reads a text at once; causal: a Transformer-XL, reads it segment by "
-    "segment with a memory.",
+    "segment with a memory; star: a Star-Transformer, reads it at once.",
 )
 _SHORTHANDS = {
     "tokenizer": "text.tokenizer",
@@ -111,13 +111,14 @@ def _train(path: str) -> None:
     from txl_tf.classification.classifier import Classifier
 
     folder = outputs.checked("model_dir", _MODEL_DIR.value)
-    if _BACKBONE.value == "encoder":
+    start = configs.start(_BACKBONE.value)
+    if not start.model.is_causal:
         _refuse("an encoder reads a text at once", "segment_len")
-    config_flags.resolve(configs.start(_BACKBONE.value))  # reports invalid flags first
+    config_flags.resolve(start)  # reports invalid flags first
     texts = labelled_text.read(path)
     labels = labelled_text.labels_of(texts, path)
     others = {name: _read(path, labels) for name, path in _held_out().items()}
-    start = dataclasses.replace(configs.start(_BACKBONE.value), labels=labels)
+    start = dataclasses.replace(start, labels=labels)
     tokenizer = batches.make_tokenizer(config_flags.resolve(start).text, texts)
     config = config_flags.resolve(start, {"model.vocab_size": tokenizer.vocab_size})
     if config.model.vocab_size < tokenizer.vocab_size:

@@ -3,9 +3,14 @@
 from typing import Any
 
 from txl_tf.configs.choices import POOLINGS
-from txl_tf.configs.model import EncoderConfig, TransformerXLConfig
+from txl_tf.configs.model import EncoderConfig, StarTransformerConfig, TransformerXLConfig
 
-BACKBONES: dict[str, Any] = {"encoder": EncoderConfig, "causal": TransformerXLConfig}
+Backbone = EncoderConfig | TransformerXLConfig | StarTransformerConfig
+BACKBONES: dict[str, Any] = {
+    "encoder": EncoderConfig,
+    "causal": TransformerXLConfig,
+    "star": StarTransformerConfig,
+}
 
 
 def name_of(config: object) -> str:

@@ -384,3 +384,77 @@ class EncoderConfig(StackConfig):
     @property
     def num_positions(self) -> None:
         """Number of rows of learned tables: none."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StarTransformerConfig:
+    """Star-Transformer (arXiv 1902.09113): a ring of tokens and a relay, for texts read whole.
+
+    >>> txl_tf.StarTransformerConfig(vocab_size=256, num_positions=1000).token_limit
+    1000
+
+    Attributes:
+      vocab_size: number of token ids, V.
+      num_layers: number of layers, L.
+      d_model: width of the states, D.
+      num_heads: attention heads, H.
+      head_dim: width of a head, K; None becomes d_model // num_heads, 1 at least.
+      num_positions: rows of the table of learned positions, which limits the length of a text; None
+        is no table: without positions a token cannot tell its left neighbour from its right one.
+      cyclic: whether the first and the last token are neighbours, as in the paper, and padding has
+        no effect. False reproduces the published code, whose ring is open: zero vectors stand for
+        the missing neighbours. There padding is part of the relay's initial mean and the last
+        token's neighbour, so results depend on the padded length.
+      dropout: rate on embeddings.
+      init_std: standard deviation of the normal initializer of embeddings and label weights.
+      layer_norm_epsilon: added to variances.
+
+    Raises:
+      ValueError: a field breaks a rule; the message names the field and the value.
+    """
+
+    vocab_size: int
+    num_layers: int = 4
+    d_model: int = 512
+    num_heads: int = 8
+    head_dim: Derived = _DERIVED
+    num_positions: int | None = 512
+    cyclic: bool = True
+    dropout: float = 0.1
+    init_std: float = 0.02
+    layer_norm_epsilon: float = 1e-6
+
+    def __post_init__(self) -> None:
+        validation.check_types(self)
+        check_between(self, 1, LONGEST, "vocab_size", "num_layers", "d_model", "num_heads")
+        check_between(self, 1, LONGEST, "head_dim", "num_positions")
+        if self.head_dim is None:
+            object.__setattr__(self, "head_dim", max(self.d_model // self.num_heads, 1))
+        check_between(self, 0, _LARGEST_STD, "init_std")
+        check_between(self, 1e-30, 1, "layer_norm_epsilon")
+        check_rate(self, "dropout")
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether tokens attend only to earlier ones: never."""
+        return False
+
+    @property
+    def mem_len(self) -> int:
+        """Number of memory slots: none."""
+        return 0
+
+    @property
+    def token_limit(self) -> int | None:
+        """Largest number of tokens of a text; None is no limit."""
+        return self.num_positions
+
+    def check_global_tokens(self) -> None:
+        """Raises, as there are none.
+
+        Raises:
+          ValueError: always.
+        """
+        raise ValueError(
+            "global_tokens must be none for a Star-Transformer, whose relay sees all tokens"
+        )

@@ -4,8 +4,16 @@ from txl_tf.models import (
     encoder,
     masked_language_model,
     sequence_classifier,
+    star_transformer,
     transformer_xl,
     xlnet,
 )
 
-__all__ = ["encoder", "masked_language_model", "sequence_classifier", "transformer_xl", "xlnet"]
+__all__ = [
+    "encoder",
+    "masked_language_model",
+    "sequence_classifier",
+    "star_transformer",
+    "transformer_xl",
+    "xlnet",
+]

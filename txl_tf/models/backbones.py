@@ -1,4 +1,4 @@
-"""Backbones for task heads: an encoder, or a causal model read in segments."""
+"""Backbones for task heads: encoders, or a causal model read in segments."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from txl_tf.models import block_stack
 from txl_tf.models.encoder import Encoder
+from txl_tf.models.star_transformer import StarTransformer
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.ops import dropout as dropouts
 
@@ -16,13 +17,15 @@ class EncoderBackbone:
     Shapes of `read`: those of `Encoder`; lengths are required.
     """
 
+    MODEL: type = Encoder
+
     def __init__(self, config, segment_len, dtype):
         if segment_len is not None:
             raise ValueError(
                 f"segment_len must be none for an encoder, which reads a text at once, "
                 f"got {segment_len}"
             )
-        self.model = Encoder(config, dtype=dtype, name="backbone")
+        self.model = self.MODEL(config, dtype=dtype, name="backbone")
 
     def read(self, token_ids, lengths, global_tokens, dropout_key):
         return self.model(
@@ -32,6 +35,24 @@ class EncoderBackbone:
             dropout_key=dropout_key,
             training=dropout_key is not None,
         )
+
+
+class StarBackbone(EncoderBackbone):
+    """Backbone that reads a text at once, a `StarTransformer`.
+
+    Returns the mean of each token's state and the relay, of which the maximum over the tokens is
+    the paper's vector of a text.
+    """
+
+    MODEL = StarTransformer
+
+    def read(self, token_ids, lengths, global_tokens, dropout_key):
+        if global_tokens is not None:
+            self.model.config.check_global_tokens()
+        states, relay = self.model(
+            token_ids, lengths=lengths, dropout_key=dropout_key, training=dropout_key is not None
+        )
+        return (states + relay[:, tf.newaxis]) / 2
 
 
 class RecurrentBackbone:
@@ -75,4 +96,8 @@ class RecurrentBackbone:
         return tf.concat(parts, axis=1)  # [B, T, D]
 
 
-BACKBONES: dict[str, Any] = {"encoder": EncoderBackbone, "causal": RecurrentBackbone}
+BACKBONES: dict[str, Any] = {
+    "encoder": EncoderBackbone,
+    "causal": RecurrentBackbone,
+    "star": StarBackbone,
+}

@@ -24,12 +24,13 @@ class Head(scoring_model.ScoringModel):
       lengths: [B] int32, number of real tokens of each row, at least 1; the rest is right padding,
         which affects only the position of bigbird's last block and, in training, the capacity of
         switch. None is all.
-      global_tokens: [B, T] bool, see `Encoder`; None with a causal backbone.
+      global_tokens: [B, T] bool, see `Encoder`; None with other backbones.
       dropout_key: see the backbone.
       returns logits [B, ..., N] float32.
 
     Args:
-      config: of the backbone: an EncoderConfig, or a TransformerXLConfig, which is causal.
+      config: of the backbone: an EncoderConfig, a StarTransformerConfig, or a TransformerXLConfig,
+        which is causal.
       segment_len: number of tokens that a causal backbone reads at once; None with an encoder.
     """
 
@@ -77,8 +78,10 @@ class Head(scoring_model.ScoringModel):
         routing layers.
         """
         losses = self.losses
+        if not losses:
+            return tf.zeros([])
         routers = sum(block.feed_forward.ROUTES for block in self.backbone.blocks)
-        return tf.add_n(losses) * (routers / len(losses)) if losses else tf.zeros([])
+        return tf.add_n(losses) * (routers / len(losses))
 
     def get_config(self):
         own = {
