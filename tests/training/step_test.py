@@ -32,6 +32,17 @@ class LossTest(parameterized.TestCase):
         self.assertAlmostEqual(nats, expected, delta=atol_of(trainee))
         self.assertEqual(tokens, len(real))
 
+    @parameterized.parameters((0.5, 2), (0.2, 1), (1e-6, 1), (1.0, TOKENS))
+    def test_of_the_end_of_segments(self, fraction, scored):
+        """Equals the step on targets of which the first are ignored, in loss and in update."""
+        ignored = make_batch().targets.numpy()
+        ignored[:, : TOKENS - scored] = -1
+        expected, found = Trainee(**SMOOTH), Trainee(scored_fraction=fraction, **SMOOTH)
+        metrics = expected.steps(make_batch(targets=ignored))[0]
+        np.testing.assert_array_equal(found.steps(make_batch())[0], metrics)
+        self.assertEqual(farthest(found.weights(), expected.weights()), 0.0)
+        self.assertEqual(metrics[1], np.count_nonzero(ignored >= 0))
+
     def test_of_one_row_of_shifted_targets(self):
         trainee = Trainee(batch_size=1)
         ids, targets = np.arange(1, 9)[np.newaxis], np.arange(2, 10)[np.newaxis]

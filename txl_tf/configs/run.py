@@ -52,6 +52,8 @@ class TrainConfig:
       seed: seed of the initial weights and of dropout.
       batch_size: rows of one optimizer step over all replicas.
       segment_len: tokens of a row in one step.
+      scored_fraction: fraction of each segment that the loss is of, from its end; 0.5 is the "half"
+        loss of the paper's ablation. Logged tokens are the scored ones.
       train_steps: optimizer steps of the whole run, including warm-up.
       learning_rate: peak learning rate, at most 1000.
       warmup_steps: steps of linear warm-up, from 0 at the first.
@@ -83,6 +85,7 @@ class TrainConfig:
     seed: int = 1
     batch_size: int = 16
     segment_len: int = 128
+    scored_fraction: float = 1.0
     train_steps: int = 10_000
     learning_rate: float = 2.5e-4
     warmup_steps: int = 0
@@ -113,6 +116,7 @@ class TrainConfig:
         check_between(self, 0, LONGEST, "warmup_steps", "max_skipped_steps", "sample_length")
         check_between(self, 0, 1e3, "learning_rate")
         check_between(self, 0, 1, "min_lr_ratio")
+        check_between(self, 1e-6, 1, "scored_fraction")
         check_rate(self, "adam_beta1", "adam_beta2")
         check_between(self, 1e-30, 1e3, "adam_epsilon")
         is_clip = self.clip_norm is None or 1e-30 <= self.clip_norm <= 1e30

@@ -42,9 +42,10 @@ def make_train_step(
 
     The loss is the sum of nats over the real tokens of all replicas, divided by their number, so
     padding and the split into replicas or parts do not change it, except that experts share their
-    capacity among rows; clipping is by the global gradient. With `accumulate_steps` a replica
-    processes its rows in equal parts; each row keeps its own memory and its own dropout. Ids are
-    not checked here: XLA cannot.
+    capacity among rows; with `scored_fraction` tokens before the last of a segment do not count.
+    Clipping is by the global gradient. With `accumulate_steps` a replica processes its rows in
+    equal parts; each row keeps its own memory and its own dropout. Ids are not checked here: XLA
+    cannot.
 
     See `update.apply` for skipped updates. After NaN or infinity the memory stays as well;
     without a real target it moves on. `loss_scale`, for float16, multiplies the loss but not the
@@ -138,9 +139,10 @@ class _ReplicaStep:
         num_rows = batch.ids.shape[0]
         rows = context.replica_id_in_sync_group * num_rows + tf.range(num_rows)  # [B]
         memory = model.reset(memory, tf.fill([num_rows], batch.restart))
-        num_real = tf.math.count_nonzero(batch.targets != _IGNORED, dtype=tf.float32)
+        targets = _scored(batch.targets, self._config.train.scored_fraction)
+        num_real = tf.math.count_nonzero(targets != _IGNORED, dtype=tf.float32)
         num_real = context.all_reduce("SUM", num_real)
-        inputs = _Inputs(batch.ids, batch.targets, batch.document_start, rows)
+        inputs = _Inputs(batch.ids, targets, batch.document_start, rows)
         sums, new_memory = self._sums(inputs, memory, tf.maximum(num_real, 1.0))
         nats, auxiliary, routing, gradients = context.all_reduce("SUM", sums)
         if self._loss_scale is not None:
@@ -213,6 +215,13 @@ class _ReplicaStep:
         # Densify embedding gradients: IndexedSlices may repeat rows, whose sum the norm is of.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return [nats, auxiliary, routing, gradients], memory
+
+
+def _scored(targets, fraction):
+    """Returns the targets, [B, T], with those before the last `fraction` of a segment ignored."""
+    length = targets.shape[1]
+    first = length - max(round(fraction * length), 1)
+    return tf.where(tf.range(length) < first, _IGNORED, targets) if first else targets
 
 
 class _Inputs(NamedTuple):
