@@ -9,7 +9,7 @@ import unittest
 
 import numpy as np
 
-from txl_tf.configs.model import TransformerXLConfig
+from txl_tf.configs.model import TransformerXLConfig, XLNetConfig
 from txl_tf.data import metadata, shards, tokenizers, vocabulary
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -34,6 +34,12 @@ def tiny_config(**changes):
     """Returns a config of V 11, L 2, D 8, H 2, K 4, F 16, no dropout, with `changes`."""
     sizes = dict(vocab_size=11, num_layers=2, d_model=8, num_heads=2, head_dim=4, d_inner=16)
     return TransformerXLConfig(**(sizes | dict(mem_len=4, dropout=0.0) | changes))
+
+
+def tiny_xlnet(**changes):
+    """An XLNet of the same sizes."""
+    sizes = dict(vocab_size=11, num_layers=2, d_model=8, num_heads=2, head_dim=4, d_inner=16)
+    return XLNetConfig(**(sizes | dict(mem_len=4, dropout=0.0) | changes))
 
 
 def loud(model, seed=0, deviation=0.5):

@@ -2,6 +2,7 @@
 
     python tests/replicas.py REPLICAS OUT.npz                       twenty steps, see `run`
     python tests/replicas.py REPLICAS OUT.npz AT_ONCE               the same, so many in a call
+    python tests/replicas.py REPLICAS OUT.npz AT_ONCE OBJECTIVE     the same, of an objective
     python tests/replicas.py REPLICAS OUT.npz DATA_DIR MODEL_DIR STEPS     a run of `loop.train`
 
 REPLICAS logical CPUs; with a TF_CONFIG in the environment, this worker's.
@@ -31,23 +32,24 @@ def batches():
         yield Batch(ids[:, :-1], targets, starts, np.array(step == 11))
 
 
-def run(distribution, at_once=1, **changes):
+def run(distribution, at_once=1, objective="causal", **changes):
     """Trains on rows of 4, 4, 4 and 1 real tokens, with clipping, accumulation and dropout.
 
     -> loss, tokens, rate and gradient norm of each step; final weights; memory in row order.
     """
     import helpers
     from trainee import SMOOTH
+    from txl_tf import model_dir
     from txl_tf.configs.run import Config, TrainConfig
-    from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.training import optimizer, step
 
     settings = dict(batch_size=ROWS, segment_len=TOKENS, train_steps=STEPS, **SMOOTH)
-    settings |= dict(clip_norm=0.01, accumulate_steps=2, jit=False)
-    config = Config(model=helpers.tiny_config(**SIZES, **changes), train=TrainConfig(**settings))
+    settings |= dict(objective=objective, clip_norm=0.01, accumulate_steps=2, jit=False)
+    tiny = {"causal": helpers.tiny_config, "permutation": helpers.tiny_xlnet}[objective]
+    config = Config(model=tiny(**SIZES, **changes), train=TrainConfig(**settings))
     keras.utils.set_random_seed(1)
     with distribution.strategy.scope():
-        model = helpers.loud(TransformerXL(config.model))
+        model = helpers.loud(model_dir.make_model(config))
         adam = optimizer.make_optimizer(config.train)
         adam.build(model.trainable_variables)
     train_step = step.make_train_step(model, adam, distribution, config)
@@ -116,7 +118,7 @@ def main(replicas, path, *run_of):
     found = (
         train(distribution, *run_of)
         if is_run
-        else run(distribution, *map(int, run_of), dropout=0.1)
+        else run(distribution, *map(int, run_of[:1]), *run_of[1:], dropout=0.1)
     )
     if distribution.is_chief:
         np.savez(path, **found)

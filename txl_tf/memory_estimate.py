@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from txl_tf.configs.backbones import Backbone as Model
 from txl_tf.configs.layer_specs import LayerSpec
-from txl_tf.configs.model import StarTransformerConfig, TransformerXLConfig
+from txl_tf.configs.model import StarTransformerConfig, TransformerXLConfig, XLNetConfig
 from txl_tf.configs.run import TrainConfig
 
 _FLOAT = 4  # bytes: weights, sums, scores and losses are float32 in every precision
@@ -50,10 +50,12 @@ class MemoryEstimate(_Parts):
         L b c (6 T D + 4 T N + 2 S N + 2 T F), the residual stream and its two sums and norms,
         queries (with either bias), context, keys, values and the feed-forward net's hidden layer;
         L b 4 (2 H T S'), scores and weights; with `rematerialize` these two of one layer, and
-        L b c T D, the inputs of all; for a Star-Transformer, instead of all these,
-        L b T (c (3 D + 12 N) + 4 (12 H)), with six scores and weights of a token and head;
-        b 4 (3 T V'), logits, their softmax and its gradient; V' is V, or with cut-offs the size of
-        the head (words and clusters), as tails are computed in small chunks.
+        L b c T D, the inputs of all; for the two streams of an XLNet, all these twice; for a
+        Star-Transformer, instead of all these, L b T (c (3 D + 12 N) + 4 (12 H)), with six scores
+        and weights of a token and head;
+        b 4 (3 T' V'), logits, their softmax and its gradient; T' is the number of targets, V' is V,
+        or with cut-offs the size of the head (words and clusters), as tails are computed in small
+        chunks.
     """
 
     weights: int
@@ -145,13 +147,15 @@ def memory_estimate(
     accumulates = train.accumulate_steps > 1
     tokens = train.segment_len if num_tokens is None else num_tokens
     words = _num_words(model) if num_words is None else num_words
-    layers = _layers_of_a_row(model, tokens, compute, train.rematerialize)
+    targets = train.objective_spec.num_predict(tokens)
+    streams = 2 if isinstance(model, XLNetConfig) else 1
+    layers = streams * _layers_of_a_row(model, tokens, compute, train.rematerialize)
     return MemoryEstimate(
         weights=_FLOAT * num_parameters,
         optimizer=2 * _FLOAT * num_parameters,
         gradients=(2 if accumulates else 1) * _FLOAT * num_parameters,
         memory=memory,
-        activations=rows // train.accumulate_steps * (layers + _FLOAT * 3 * tokens * words),
+        activations=rows // train.accumulate_steps * (layers + _FLOAT * 3 * targets * words),
     )
 
 

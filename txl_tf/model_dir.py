@@ -26,7 +26,8 @@ from absl import logging
 from txl_tf import memory_estimate
 from txl_tf.configs.run import Config
 from txl_tf.data import files, outputs, tokenizers
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models import objectives
+from txl_tf.models.recurrent_model import RecurrentModel
 from txl_tf.ops import machine
 
 CHECKPOINTS = "checkpoints"
@@ -47,7 +48,7 @@ class Loaded:
       step: number of optimizer steps of the weights.
     """
 
-    model: TransformerXL
+    model: Any
     tokenizer: tokenizers.Tokenizer
     config: Config
     step: int
@@ -72,18 +73,23 @@ def load(path: str, which: str | None = None, dtype: str | None = None) -> Loade
     sizes = memory_estimate.sizes_of(config.model)
     weights = memory_estimate.min_weight_bytes(config.model)
     machine.check_memory({f"weights of {path}": weights}, sizes)
-    model = TransformerXL(config.model)
+    model = make_model(config)
     step = restore_weights(path, model, which)
     model = model if dtype is None else rounded(model, dtype)
     return Loaded(model, tokenizers.load(path), config, step)
 
 
-def rounded(model: TransformerXL, dtype: str) -> TransformerXL:
+def make_model(config: Config, **kwargs: Any) -> Any:
+    """Returns a new model of the config's objective; `kwargs` are those of its class."""
+    return objectives.make(config.train.objective_spec).MODEL(config.model, **kwargs)
+
+
+def rounded(model: RecurrentModel, dtype: str) -> RecurrentModel:
     """Returns the model with its weights in another floating-point type, for inference only.
 
     Norms, scores and losses are still computed in float32.
     """
-    copy = TransformerXL(model.config, dtype=dtype)
+    copy = type(model)(model.config, dtype=dtype)
     for weight, value in zip(copy.weights, model.weights, strict=True):
         weight.assign(tf.cast(value, weight.dtype))
     return copy

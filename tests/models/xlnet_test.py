@@ -7,7 +7,6 @@ from absl.testing import absltest, parameterized
 
 import helpers
 import rounding
-from txl_tf.configs.model import XLNetConfig
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.models.xlnet import XLNet
 from txl_tf.ops.dropout import DropoutKey
@@ -27,13 +26,8 @@ POSITIONS = np.array([[1, 3, 4, 6, 7]] * 2, "int32")
 VISIBLE = np.broadcast_to((ORDER[:, np.newaxis] > ORDER) | (ORDER == -1), [2, LENGTH, LENGTH])
 
 
-def tiny(**changes):
-    sizes = dict(vocab_size=11, num_layers=2, d_model=8, num_heads=2, head_dim=4, d_inner=16)
-    return XLNetConfig(**(sizes | dict(mem_len=4, dropout=0.0) | changes))
-
-
 def make(kind="bidirectional", **changes):
-    return helpers.loud(XLNet(tiny(**(KINDS[kind] | changes))))
+    return helpers.loud(XLNet(helpers.tiny_xlnet(**(KINDS[kind] | changes))))
 
 
 def inputs():
@@ -305,7 +299,7 @@ class XLNetConfigTest(parameterized.TestCase):
     )
     def test_mistakes_are_told(self, changes, message):
         with self.assertRaisesRegex(ValueError, message):
-            tiny(**changes)
+            helpers.tiny_xlnet(**changes)
 
     def test_configs_of_other_models_are_refused(self):
         with self.assertRaisesRegex(ValueError, "be a XLNetConfig, got a TransformerXLConfig"):

@@ -44,10 +44,10 @@ def finish(*processes):
 
 
 @functools.cache
-def steps_of(replicas, at_once=1):
+def steps_of(replicas, at_once=1, objective="causal"):
     """What twenty steps on so many replicas give."""
-    path = _FOLDER / f"{replicas}-{at_once}.npz"
-    finish(start(replicas, path, at_once))
+    path = _FOLDER / f"{replicas}-{at_once}-{objective}.npz"
+    finish(start(replicas, path, at_once, objective))
     return dict(np.load(path))
 
 
@@ -74,6 +74,9 @@ class ReplicasTest(parameterized.TestCase):
         for row in range(1, len(rows)):  # rows differ, so a mix-up would show
             self.assertGreater(np.abs(rows[row] - rows[0]).max(), 0.1)
         self.assertGreater(np.ptp(expected["metrics"][:, 0]), 0.1)
+
+    def test_permutations_are_those_of_one(self):
+        self.assert_same(steps_of(2, 1, "permutation"), steps_of(1, 1, "permutation"))
 
     @parameterized.parameters(1, 5)
     def test_workers_give_the_numbers_of_one(self, at_once):

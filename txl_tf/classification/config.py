@@ -14,6 +14,7 @@ GLOBAL_TOKENS = ("none", "first")
 TOKENIZERS = tuple(name for name, t in tokenizers.TOKENIZERS.items() if t.fits_classifiers)
 # Fields of TrainConfig that classifiers do not use.
 _UNUSED = (
+    "objective",
     "scored_fraction",
     "accumulate_steps",
     "rematerialize",

@@ -21,6 +21,7 @@ from absl import app, flags, logging
 
 from txl_tf.cli import entry_point, model_flags
 from txl_tf.configs import presets
+from txl_tf.configs.objectives import OBJECTIVES
 from txl_tf.configs.run import EvalConfig
 from txl_tf.progress import Progress
 
@@ -61,7 +62,8 @@ def main(argv: list[str]) -> None:
     from txl_tf.inference import evaluation
 
     _check_flags()
-    loaded = model_flags.load(_EVAL_PRESET.value)
+    supported = ("causal",) if _SLIDING.value else tuple(OBJECTIVES)
+    loaded = model_flags.load(_EVAL_PRESET.value, supported)
     settings, segment_len = loaded.config.eval, model_flags.segment_len(loaded.config)
     model, batches = loaded.model, _batches(settings, segment_len)
     if _SLIDING.value:
@@ -78,6 +80,7 @@ def main(argv: list[str]) -> None:
             reset_memory_at_documents=loaded.config.data.reset_memory_at_documents,
             state=model_flags.state(),
             jit=_JIT.value,
+            objective=loaded.config.train.objective_spec,
             progress=clock.reach,
         )
     result = found.to_dict() | {"step": loaded.step, "ms_per_token": clock.ms_per_token}

@@ -16,6 +16,7 @@ from absl import app, flags
 
 from txl_tf.cli import config_flags
 from txl_tf.configs import choices, presets
+from txl_tf.configs import objectives as objective_specs
 from txl_tf.configs.run import Config
 
 if TYPE_CHECKING:
@@ -66,19 +67,27 @@ def define(shorthands: Mapping[str, str], *, required: bool = True) -> None:
     _defined.update(("checkpoint", "precision", "state", "set", *shorthands, *lengths))
 
 
-def load(eval_preset: str | None = None) -> "Loaded":
+def load(eval_preset: str | None = None, objectives: tuple[str, ...] = ("causal",)) -> "Loaded":
     """Loads the model, with lengths from the flags and its eval settings.
 
     Its config has the flags applied; a length of None in `config.eval` is off.
 
     Args:
       eval_preset: preset whose eval settings replace the model's.
+      objectives: names of the objectives that the program supports.
 
     Raises:
       app.UsageError: a flag changes a setting that is fixed after training.
+      ValueError: the model is of another objective.
     """
     from txl_tf import model_dir as model_dirs
 
+    objective = model_dirs.read_config(flags.FLAGS.model_dir).train.objective
+    if objective_specs.parse(objective).name not in objectives:
+        raise ValueError(
+            f"model_dir must hold a model of objective {' or '.join(objectives)} here, "
+            f"got {objective} in {flags.FLAGS.model_dir}"
+        )
     loaded = model_dirs.load(
         flags.FLAGS.model_dir, flags.FLAGS.checkpoint, _DTYPES[flags.FLAGS.precision]
     )

@@ -6,7 +6,7 @@ that name in `txl_tf.attention.ATTENTION` or `txl_tf.feed_forward.FEED_FORWARD`.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from txl_tf.configs import spec_parser, validation
 from txl_tf.configs.validation import (
@@ -19,6 +19,7 @@ from txl_tf.configs.validation import (
     shown,
 )
 
+_Kind = TypeVar("_Kind", bound="Spec")
 _LARGEST_FACTOR = 1e6  # of capacities and losses: beyond any use, within the range of float32
 
 
@@ -35,8 +36,8 @@ class Architecture(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerSpec:
-    """Base class of specs: a frozen dataclass whose fields are the options of one kind of layer.
+class Spec:
+    """Base class of specs: a frozen dataclass whose fields are the options of one kind.
 
     Attributes:
       name: name of the kind.
@@ -54,13 +55,6 @@ class LayerSpec:
     def _check(self) -> None:
         """Raises if an option breaks a rule."""
 
-    def check_in(self, model: Architecture) -> None:
-        """Raises if the options do not fit the rest of a config.
-
-        Raises:
-          ValueError: gives the reason.
-        """
-
     def __str__(self) -> str:
         """Returns the text form; `parse` is its inverse."""
         options = [
@@ -69,6 +63,18 @@ class LayerSpec:
             if getattr(self, field.name) != field.default
         ]
         return f"{self.name}({', '.join(options)})" if options else self.name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerSpec(Spec):
+    """Base class of specs of layers."""
+
+    def check_in(self, model: Architecture) -> None:
+        """Raises if the options do not fit the rest of a config.
+
+        Raises:
+          ValueError: gives the reason.
+        """
 
     @property
     def reach(self) -> int | None:
@@ -403,7 +409,7 @@ ATTENTION: Mapping[str, type[LayerSpec]] = {
 FEED_FORWARD: Mapping[str, type[LayerSpec]] = {spec.name: spec for spec in (DenseNet, Switch)}
 
 
-def parse(table: Mapping[str, type[LayerSpec]], text: str) -> LayerSpec:
+def parse(table: Mapping[str, type[_Kind]], text: str) -> _Kind:
     """Returns the spec that `text` names in `table`, with its options.
 
     Raises:

@@ -337,6 +337,10 @@ class XLNetConfig(StackConfig):
         """Whether tokens attend only to earlier ones."""
         return not self.bidirectional
 
+    def warnings(self) -> list[str]:
+        """Returns valid but surprising settings: none."""
+        return []
+
     @property
     def attend_to_initial_zeros(self) -> bool:
         """Whether a new memory holds valid zeros: never."""

@@ -7,7 +7,7 @@ large: its TPU scripts). Results are the test figures of arXiv 1901.02860.
 import dataclasses
 from typing import Any
 
-from txl_tf.configs.model import TransformerXLConfig
+from txl_tf.configs.model import TransformerXLConfig, XLNetConfig
 from txl_tf.configs.run import Config, DataConfig, EvalConfig, TrainConfig
 
 
@@ -73,6 +73,22 @@ _TINY_VARIANTS: dict[str, dict[str, Any]] = {
     "dilated": dict(attention=("local(window=32)", "local(window=32, dilations=(1, 2))")),
     "switch": dict(feed_forward=("dense", "switch(experts=4)")),
 }
+
+# Permutation language modelling of the same size.
+_TINY_XLNET = dataclasses.replace(
+    _TINY,
+    model=XLNetConfig(
+        vocab_size=256,
+        num_layers=4,
+        d_model=128,
+        num_heads=4,
+        head_dim=32,
+        d_inner=512,
+        mem_len=64,
+        dropout=0.0,
+    ),
+    train=dataclasses.replace(_TINY.train, objective="permutation"),
+)
 
 # About 7M parameters: hours on a CPU.
 _SMALL = _change(
@@ -236,6 +252,7 @@ _LM1B_LARGE = _change(
 _PRESETS = {
     "tiny": _TINY,
     **{f"tiny_{name}": _change(_TINY, model=change) for name, change in _TINY_VARIANTS.items()},
+    "tiny_xlnet": _TINY_XLNET,
     "small": _SMALL,
     "text8_base": _TEXT8_BASE,
     "enwik8_base": _ENWIK8_BASE,

@@ -4,12 +4,12 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from absl import logging
 
-from txl_tf.configs import validation
-from txl_tf.configs.model import TransformerXLConfig
+from txl_tf.configs import objectives, validation
+from txl_tf.configs.model import TransformerXLConfig, XLNetConfig
 from txl_tf.configs.validation import (
     LARGEST_SEED,
     LONGEST,
@@ -18,6 +18,11 @@ from txl_tf.configs.validation import (
     check_choice,
     check_rate,
 )
+
+if TYPE_CHECKING:
+    Model = Any  # its class is that of the objective
+else:
+    Model = TransformerXLConfig | XLNetConfig
 
 POLICIES = {  # Keras' dtype policy of each precision
     "float32": "float32",
@@ -49,7 +54,9 @@ class TrainConfig:
     """Settings of training. Lengths are in tokens, periods in optimizer steps.
 
     Attributes:
-      seed: seed of the initial weights and of dropout.
+      objective: spec of the objective: "causal", a Transformer-XL predicts the next token, or
+        "permutation", an XLNet predicts spans in a random order.
+      seed: seed of the initial weights, of dropout and of permutations.
       batch_size: rows of one optimizer step over all replicas.
       segment_len: tokens of a row in one step.
       scored_fraction: fraction of each segment that the loss is of, from its end; 0.5 is the "half"
@@ -82,6 +89,7 @@ class TrainConfig:
         is none. It costs a compilation, and mem_len in evaluation must be above 0.
     """
 
+    objective: str = "causal"
     seed: int = 1
     batch_size: int = 16
     segment_len: int = 128
@@ -112,6 +120,10 @@ class TrainConfig:
         if self.clip_norm == math.inf:  # PyTorch's value for "off"
             object.__setattr__(self, "clip_norm", None)
         validation.check_types(self)
+        try:
+            _ = self.objective_spec
+        except ValueError as error:
+            raise ValueError(f"objective {validation.shown(self.objective)}: {error}") from error
         check_between(self, 0, LARGEST_SEED, "seed")
         check_between(self, 0, LONGEST, "warmup_steps", "max_skipped_steps", "sample_length")
         check_between(self, 0, 1e3, "learning_rate")
@@ -140,6 +152,11 @@ class TrainConfig:
                 f"warmup_steps must be below train_steps {self.train_steps}, "
                 f"got {self.warmup_steps}"
             )
+
+    @property
+    def objective_spec(self) -> objectives.Objective:
+        """Parsed `objective`."""
+        return objectives.parse(self.objective)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,10 +195,41 @@ class Config:
     True
     """
 
-    model: TransformerXLConfig
+    model: Model
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
+
+    def __post_init__(self) -> None:
+        objective = self.train.objective_spec
+        if not isinstance(self.model, objective.model):
+            name, actual = objective.model.__name__, type(self.model).__name__
+            raise ValueError(
+                f"model must be a {name} for objective {self.train.objective}, got a {actual}; "
+                "a preset of the objective has one"
+            )
+        if not isinstance(self.model, XLNetConfig):
+            return
+        if self.model.reuse_len is not None:
+            raise ValueError(
+                "reuse_len must be none in training, whose segments do not overlap, "
+                f"got {self.model.reuse_len}"
+            )
+        if self.train.scored_fraction != 1:
+            raise ValueError(
+                f"scored_fraction must be 1 for objective {self.train.objective}, which scores "
+                f"the tokens that it draws, got {self.train.scored_fraction}"
+            )
+        if self.data.reset_memory_at_documents:
+            raise ValueError(
+                f"reset_memory_at_documents must be false for objective {self.train.objective}, "
+                "got true"
+            )
+        if self.train.sample_length:
+            raise ValueError(
+                f"sample_length must be 0 for objective {self.train.objective}, which does not "
+                f"generate text, got {self.train.sample_length}"
+            )
 
     def to_json(self) -> str:
         """Returns indented JSON with every field."""
@@ -194,7 +242,13 @@ class Config:
         Raises:
           ValueError: the text is not a JSON object of this form, or a value breaks a rule.
         """
-        return validation.from_dict(cls, validation.parse_json(text, "config"), "config")
+        tree = validation.parse_json(text, "config")
+        validation.check_names("config", tree, validation.types_of(cls))
+        parts = {}
+        train = validation.from_dict(TrainConfig, tree.get("train", {}), "config.train")
+        if train.objective_spec.model is XLNetConfig and "model" in tree:
+            parts["model"] = validation.from_dict(XLNetConfig, tree.pop("model"), "config.model")
+        return validation.from_dict(cls, tree, "config", **parts)
 
 
 _Sections = TypeVar("_Sections")  # Config, or another dataclass whose fields are such

@@ -3,9 +3,13 @@
 import tensorflow as tf
 
 from txl_tf import memory_estimate
-from txl_tf.models import memory
+from txl_tf.configs.objectives import Causal, Objective, Permutation
+from txl_tf.models import memory, objectives
 from txl_tf.ops import machine
+from txl_tf.ops.dropout import DropoutKey
 from txl_tf.ops.shapes import larger, shape_of
+
+_CAUSAL = Causal()
 
 
 class HiddenState:
@@ -93,6 +97,16 @@ class HiddenState:
         """Returns the loss of each target in nats, [B, T] float32, and the state after the ids."""
         hidden, state = self._read(ids, state, lengths, document_start)
         return self.model.nll_of(hidden, targets, lengths), state
+
+    def evaluate(self, ids, targets, state, document_start, row_ids):
+        """Returns the losses and the targets of the objective, [B, N], and the new state.
+
+        Shapes: row_ids [B] int32, an id of each row of each batch, of which draws are a function;
+        the others as for `nll`.
+        """
+        del row_ids
+        nll, state = self.nll(ids, targets, state, document_start=document_start)
+        return nll, targets, state
 
     def to_ring_buffer(self, state, rounds=1):
         """Converts the state to the layout of the in-graph decoding loop.
@@ -229,15 +243,40 @@ class KeyValueState(HiddenState):
         return tf.cond(num_keys <= self._num_cached, cropped, projected)
 
 
+class PermutationState(HiddenState):
+    """Runs an XLNet by its objective, for evaluation.
+
+    Args:
+      model: an XLNet.
+      segment_len: usual number of tokens of a call.
+      objective: the `configs.objectives.Permutation`.
+    """
+
+    def __init__(self, model, segment_len, objective):
+        super().__init__(model, segment_len)
+        self._objective = objectives.make(objective)
+
+    def evaluate(self, ids, targets, state, document_start, row_ids):
+        self._check_call(ids)
+        key = DropoutKey(tf.zeros([2], tf.int32), row_ids)
+        inputs, targets = self._objective.examples(ids, targets, document_start, key)
+        nll, state = self.model.nll(**inputs, targets=targets, mems=state)
+        return nll, targets, state
+
+
 STATES = {"kv": KeyValueState, "hidden": HiddenState}
 
 
-def make(name: str, model, segment_len: int) -> HiddenState:
+def make(name: str, model, segment_len: int, objective: Objective = _CAUSAL) -> HiddenState:
     """Returns the state named "kv" or "hidden" for segments of usually this length.
+
+    A model of another objective than "causal" has a state of its own, whatever the name.
 
     Raises:
       ValueError: the name is unknown.
     """
     if name not in STATES:
         raise ValueError(f"state must be one of {', '.join(STATES)}, got {name!r}")
+    if isinstance(objective, Permutation):
+        return PermutationState(model, segment_len, objective)
     return STATES[name](model, segment_len)

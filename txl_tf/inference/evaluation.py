@@ -5,8 +5,10 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from txl_tf.configs.objectives import Causal, Objective
 from txl_tf.data import prefetch
 from txl_tf.inference import decode_state as states
 from txl_tf.inference import metrics as sums
@@ -14,6 +16,7 @@ from txl_tf.inference import reuse
 from txl_tf.inference.metrics import Totals
 from txl_tf.ops.token_ids import check_ids
 
+CAUSAL = Causal()
 Progress = Callable[[int, int, Totals], None]  # (batches done, number of batches, sums so far)
 
 
@@ -24,7 +27,7 @@ class Evaluation:
     Attributes:
       split: name of the split.
       targets: number of targets: all tokens of the split but the first.
-      scored: number of scored targets; all in the contiguous layout.
+      scored: number of scored targets; all in the contiguous layout, if the objective predicts all.
       unknown: number of tokens of the split that stand for symbols outside the vocabulary.
       nats: sum of the losses.
       nats_per_token, perplexity: mean over the scored targets.
@@ -57,8 +60,10 @@ class Evaluator:
       model: a TransformerXL; `with_lengths` gives it other lengths for evaluation.
       segment_len: usual number of tokens of a row in a batch; only affects speed.
       reset_memory_at_documents: whether a document sees nothing of the one before it.
-      state: kind of memory, "kv" (keys and values) or "hidden".
+      state: kind of memory, "kv" (keys and values) or "hidden"; an XLNet's is always "hidden".
       jit: whether XLA compiles the step.
+      objective: what the model predicts. Permutations are drawn from the position in the data, the
+        same in each evaluation.
     """
 
     def __init__(
@@ -69,8 +74,10 @@ class Evaluator:
         reset_memory_at_documents: bool = False,
         state: str = "kv",
         jit: bool = False,
+        objective: Objective = CAUSAL,
     ):
-        self._state = states.make(state, model, segment_len)
+        self._state = states.make(state, model, segment_len, objective)
+        self._objective = objective
         self._reset_at_documents = reset_memory_at_documents
         self._step = tf.function(self._nll, jit_compile=jit, autograph=False)
 
@@ -96,23 +103,24 @@ class Evaluator:
                 check_ids("targets", batch.targets, self._state.vocab_size, ignored=-1)
                 if state is None or batch.restart:
                     state = self._initial(len(batch.ids))
-                nll, state = self._read(batch, state)
-                totals.add(nll, batch.targets)
+                row_ids = (done - 1) * batches.batch_size + np.arange(len(batch.ids))
+                nll, targets, state = self._read(batch, row_ids.astype(np.int32), state)
+                totals.add(nll, targets)
                 if progress is not None:
                     progress(done, steps, totals)
-        return _report(totals, batches)
+        return _report(totals, batches, self._objective)
 
     def _initial(self, num_rows):
         return self._state.initial(num_rows)
 
-    def _read(self, batch, state):
-        """Returns the losses of a batch in nats, [B, T], and the state after it."""
-        nll, state = self._step(*map(tf.constant, batch[:3]), state)
-        return nll.numpy(), state
+    def _read(self, batch, row_ids, state):
+        """Returns the losses of a batch in nats, their targets, [B, N], and the state after it."""
+        nll, targets, state = self._step(*map(tf.constant, (*batch[:3], row_ids)), state)
+        return nll.numpy(), targets.numpy(), state
 
-    def _nll(self, ids, targets, document_start, state):
+    def _nll(self, ids, targets, document_start, row_ids, state):
         starts = document_start if self._reset_at_documents else None
-        return self._state.nll(ids, targets, state, document_start=starts)
+        return self._state.evaluate(ids, targets, state, starts, row_ids)
 
 
 def evaluate(
@@ -123,6 +131,7 @@ def evaluate(
     max_batches: int | None = None,
     state: str = "kv",
     jit: bool = False,
+    objective: Objective = CAUSAL,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluates a model; see `Evaluator`. Later calls with the same settings compile nothing.
@@ -135,21 +144,26 @@ def evaluate(
     """
     evaluator = reuse.kept(
         model,
-        (Evaluator, batches.segment_len, reset_memory_at_documents, state, jit),
+        (Evaluator, batches.segment_len, reset_memory_at_documents, state, jit, objective),
         lambda: Evaluator(
             model,
             segment_len=batches.segment_len,
             reset_memory_at_documents=reset_memory_at_documents,
             state=state,
             jit=jit,
+            objective=objective,
         ),
     )
     return evaluator.evaluate(batches, max_batches=max_batches, progress=progress)
 
 
-def _report(totals: Totals, batches) -> Evaluation:
+def _report(totals: Totals, batches, objective: Objective) -> Evaluation:
     nats_per_token = totals.nats_per_token
     size = batches.split_metadata.size
+    if objective.predicts_all:
+        bits = sums.bits(nats_per_token, size)
+    else:
+        bits = sums.Bits(bits_unavailable="the objective predicts only some of the tokens")
     return Evaluation(
         split=batches.split,
         targets=batches.pairs,
@@ -158,5 +172,5 @@ def _report(totals: Totals, batches) -> Evaluation:
         nats=totals.nats,
         nats_per_token=nats_per_token,
         perplexity=sums.perplexity(nats_per_token),
-        **sums.bits(nats_per_token, size)._asdict(),
+        **bits._asdict(),
     )

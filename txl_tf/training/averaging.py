@@ -8,7 +8,7 @@ from absl import logging
 
 from txl_tf import model_dir as model_dirs
 from txl_tf.data import outputs, tokenizers
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.recurrent_model import RecurrentModel
 
 
 def average(
@@ -34,7 +34,7 @@ def average(
     config, tokenizer = model_dirs.read_config(run), tokenizers.load(run)
     with outputs.held("output_dir", output_dir) as output:
         prefixes = _chosen(run, last, steps)
-        model = TransformerXL(config.model)
+        model = model_dirs.make_model(config)
         _average(model, list(prefixes.values()))
         with output.filled() as draft:
             model_dirs.save_weights(draft, model, step=max(prefixes))
@@ -69,7 +69,7 @@ def _chosen(run: str, last: int | None, steps: Sequence[int] | None) -> dict[int
     return {step: kept[step] for step in sorted(kept)[-last:]}
 
 
-def _average(model: TransformerXL, prefixes: Sequence[str]) -> None:
+def _average(model: RecurrentModel, prefixes: Sequence[str]) -> None:
     """Fills `model` with means; non-float weights are those of the last checkpoint."""
     weights = model_dirs.weights_of(model)
     floats = {name: weight for name, weight in weights.items() if weight.dtype.is_floating}

@@ -13,7 +13,7 @@ from absl import logging
 from txl_tf import model_dir as model_dirs
 from txl_tf.configs.run import Config
 from txl_tf.data import tokenizers
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.recurrent_model import RecurrentModel
 from txl_tf.training import optimizer
 
 
@@ -78,7 +78,7 @@ def check_extends(
         )
 
 
-def take_weights(init_from: str, model: TransformerXL) -> None:
+def take_weights(init_from: str, model: RecurrentModel) -> None:
     """Fills a new model with the weights of `init_from`, except for the rows of new words.
 
     Old words keep their weights and logits bit by bit. New words keep their initial weights:
@@ -99,7 +99,7 @@ def take_weights(init_from: str, model: TransformerXL) -> None:
     logging.info("starting from the weights of %s: step=%d new_words=%d", init_from, step, grown)
 
 
-def _last_word_tables(model: TransformerXL) -> list[keras.Variable]:
+def _last_word_tables(model: RecurrentModel) -> list[keras.Variable]:
     """Returns the weights with a row for the last word of the vocabulary."""
     softmax = model.softmax  # has no tables of its own if they are tied
     return [model.embedding.tables[-1], *softmax.tables[-1:], softmax.biases[-1]]
@@ -107,13 +107,14 @@ def _last_word_tables(model: TransformerXL) -> list[keras.Variable]:
 
 # Fields that may change when a run is resumed; all others define the run.
 _RESUMABLE_MODEL_FIELDS = {"dropout", "attention_dropout"}
-_FIXED_TRAIN_FIELDS = {"seed", "batch_size", "segment_len"}
+_FIXED_TRAIN_FIELDS = {"objective", "seed", "batch_size", "segment_len"}
 # Fields of a model that do not affect its weights.
 _NOT_IN_WEIGHTS = _RESUMABLE_MODEL_FIELDS | {
     "mem_len",
     "clamp_len",
     "attention_span",
     "attend_to_initial_zeros",
+    "bidirectional",
     "init_std",
     "proj_init_std",
 }
@@ -150,6 +151,7 @@ def check_resumable(old: Config, new: Config, model_dir: str) -> None:
     Raises:
       ValueError: names the first such field with both values.
     """
+    _check_same_model(old, new, model_dir)
     for section, field, before, after in _changes(old, new):
         free = {
             "model": field in _RESUMABLE_MODEL_FIELDS,
@@ -171,12 +173,20 @@ def check_fits_weights(old: Config, new: Config, model_dir: str) -> None:
     Raises:
       ValueError: names the first field that differs, with both values.
     """
+    _check_same_model(old, new, model_dir)
     for section, field, before, after in _changes(old, new):
         if section == "model" and field not in _NOT_IN_WEIGHTS | _MAY_GROW:
             raise ValueError(
                 f"model.{field} must be {before!r} as in {model_dir}, the source of the weights, "
                 f"got {after!r}"
             )
+
+
+def _check_same_model(old: Config, new: Config, model_dir: str) -> None:
+    """Raises if the models are of different classes, whose fields cannot be compared."""
+    if type(old.model) is not type(new.model):
+        before, after = old.train.objective, new.train.objective
+        raise ValueError(f"train.objective must be {before!r} as in {model_dir}, got {after!r}")
 
 
 def _changes(old: Config, new: Config) -> Iterator[tuple[str, str, Any, Any]]:

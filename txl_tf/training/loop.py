@@ -16,7 +16,7 @@ from txl_tf.data import outputs, prefetch
 from txl_tf.data.batches import Batch
 from txl_tf.inference.evaluation import Evaluation
 from txl_tf.memory_estimate import memory_estimate
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.recurrent_model import RecurrentModel
 from txl_tf.ops.token_ids import check_ids
 from txl_tf.progress import Progress
 from txl_tf.training import (
@@ -137,8 +137,8 @@ class _Run:
         self._data = data
         self._model_dir = model_dir
         with distribution.strategy.scope():
-            self._model = TransformerXL(
-                config.model,
+            self._model = model_dirs.make_model(
+                config,
                 rematerialize=config.train.rematerialize,
                 dtype=POLICIES[config.train.precision],
             )
@@ -163,6 +163,7 @@ class _Run:
             distribution,
             segment_len=config.eval.segment_len or config.train.segment_len,
             reset_memory_at_documents=config.data.reset_memory_at_documents,
+            objective=config.train.objective_spec,
         )
         self._reporter = RunReporter(config, data, eval_model, model_dir, distribution.is_chief)
         self._profile_steps = profile_steps
@@ -310,7 +311,7 @@ class _Run:
         )
 
 
-def _for_evaluation(model: TransformerXL, config: EvalConfig) -> TransformerXL:
+def _for_evaluation(model: RecurrentModel, config: EvalConfig) -> RecurrentModel:
     """Returns the model with its evaluation lengths, sharing the weights."""
     lengths = {name: getattr(config, name) for name in ("mem_len", "clamp_len", "attention_span")}
     return model.with_lengths(**{k: v for k, v in lengths.items() if v is not None})

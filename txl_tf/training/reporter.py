@@ -10,6 +10,7 @@ from txl_tf.configs.run import Config
 from txl_tf.data.tokenizers.tokenizer import Tokenizer
 from txl_tf.inference.evaluation import Evaluation
 from txl_tf.inference.generation import Generator
+from txl_tf.models.recurrent_model import RecurrentModel
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.metric_writers import MetricsFile, Summaries
 from txl_tf.training.progress_log import ProgressLog
@@ -75,7 +76,7 @@ class RunReporter:
         self,
         config: Config,
         data: RunData,
-        evaluated: TransformerXL,
+        evaluated: RecurrentModel,
         model_dir: str,
         is_chief: bool,
     ) -> None:
@@ -85,7 +86,8 @@ class RunReporter:
         self._summaries, self._metrics = Summaries(model_dir), MetricsFile(model_dir)
         records = (self._summaries, self._metrics) if is_chief else ()
         size = data.train.split_metadata.size
-        self.progress_log = ProgressLog(train, data.tokenizer.UNIT, size, records)
+        unit = data.tokenizer.UNIT if train.objective_spec.predicts_all else None
+        self.progress_log = ProgressLog(train, unit, size, records)
         self._early_stop = EarlyStop(train.stop_after_evals)
         self._samples = None
         if train.sample_length:

@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from txl_tf.configs.run import Config
 from txl_tf.data.batches import Batch
+from txl_tf.models import objectives
 from txl_tf.models.memory import Memory
+from txl_tf.models.objectives import Examples
 from txl_tf.ops.dropout import DropoutKey
 from txl_tf.training import update
 from txl_tf.training.distribution import Distribution
@@ -130,19 +132,24 @@ class _ReplicaStep:
         self._optimizer = optimizer
         self._num_replicas = distribution.num_replicas
         self._config = config
+        self._objective = objectives.make(config.train.objective_spec)
         self._loss_scale = loss_scale
         self._num_parts = config.train.accumulate_steps
 
     def __call__(self, batch, memory):
-        model, optimizer = self._model, self._optimizer
+        model, optimizer, config = self._model, self._optimizer, self._config
         context = tf.distribute.get_replica_context()
         num_rows = batch.ids.shape[0]
         rows = context.replica_id_in_sync_group * num_rows + tf.range(num_rows)  # [B]
         memory = model.reset(memory, tf.fill([num_rows], batch.restart))
-        targets = _scored(batch.targets, self._config.train.scored_fraction)
-        num_real = tf.math.count_nonzero(targets != _IGNORED, dtype=tf.float32)
+        targets = _scored(batch.targets, config.train.scored_fraction)
+        starts = batch.document_start if config.data.reset_memory_at_documents else None
+        seed = tf.stack([config.train.seed, tf.cast(optimizer.iterations, tf.int32)])
+        key = DropoutKey(seed, rows)
+        examples = self._objective.examples(batch.ids, targets, starts, key)
+        num_real = tf.math.count_nonzero(examples.targets != _IGNORED, dtype=tf.float32)
         num_real = context.all_reduce("SUM", num_real)
-        inputs = _Inputs(batch.ids, targets, batch.document_start, rows)
+        inputs = _Inputs(examples, rows)
         sums, new_memory = self._sums(inputs, memory, tf.maximum(num_real, 1.0))
         nats, auxiliary, routing, gradients = context.all_reduce("SUM", sums)
         if self._loss_scale is not None:
@@ -154,7 +161,7 @@ class _ReplicaStep:
             model.trainable_variables,
             losses=(nats, auxiliary),
             num_real=num_real,
-            clip_norm=self._config.train.clip_norm,
+            clip_norm=config.train.clip_norm,
             num_replicas=self._num_replicas,
         )
         if self._loss_scale is not None:
@@ -188,26 +195,25 @@ class _ReplicaStep:
     def _gradients(self, inputs, memory, num_real):
         """Returns `_sums` of some rows; losses and routing are their share of the global mean."""
         model, config = self._model, self._config
-        starts = inputs.document_start if config.data.reset_memory_at_documents else None
         seed = tf.stack([config.train.seed, tf.cast(self._optimizer.iterations, tf.int32)])
         with tf.GradientTape() as tape:
             nll, memory = model.nll(
-                inputs.ids,
-                inputs.targets,
+                **inputs.examples.inputs,
+                targets=inputs.examples.targets,
                 mems=memory,
-                document_start=starts,
                 dropout_key=DropoutKey(seed, inputs.rows),
                 training=True,
-            )  # [B, T]
+            )  # [B, N]
             nats = tf.reduce_sum(nll) / num_real
             share = 1.0 / (self._num_parts * self._num_replicas)
             auxiliary = tf.add_n([tf.zeros([]), *model.losses]) * share
             loss = nats + auxiliary
             if self._loss_scale is not None:
                 loss *= self._loss_scale.factor
+        # As TensorFlow's variables: a Keras variable that is not read has no zero gradient.
         gradients = tape.gradient(
             loss,
-            model.trainable_variables,
+            [variable.value for variable in model.trainable_variables],
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         routing = model.routing()
@@ -227,9 +233,7 @@ def _scored(targets, fraction):
 class _Inputs(NamedTuple):
     """Inputs of a replica, or of a part of its rows."""
 
-    ids: Any  # [B, T]
-    targets: Any  # [B, T]
-    document_start: Any  # [B, T]
+    examples: Examples
     rows: Any  # [B] global row numbers
 
 

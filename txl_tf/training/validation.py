@@ -34,16 +34,19 @@ class Validator(Evaluator):
         first, end = self._distribution.rows(self._padded(num_rows))
         return self._distribution.deal(super()._initial(end - first))
 
-    def _read(self, batch, state):
+    def _read(self, batch, row_ids, state):
         more = self._padded(len(batch.ids)) - len(batch.ids)
 
         def pad(x, value):
-            padded = np.pad(x, [(0, more), (0, 0)], constant_values=value)
+            widths = [(0, more), *[(0, 0)] * (x.ndim - 1)]
+            padded = np.pad(x, widths, constant_values=value)
             return self._distribution.deal_all(tf.constant(padded))
 
         ids, targets = pad(batch.ids, 0), pad(batch.targets, -1)
-        nll, state = self._step(ids, targets, pad(batch.document_start, False), state)
-        return self._distribution.gather(nll).numpy()[: len(batch.ids)], state
+        starts = pad(batch.document_start, False)
+        *found, state = self._step(ids, targets, starts, pad(row_ids, 0), state)
+        nll, targets = (self._distribution.gather(x).numpy()[: len(batch.ids)] for x in found)
+        return nll, targets, state
 
     def _padded(self, num_rows):
         """Returns the next number of rows that divides equally among replicas."""

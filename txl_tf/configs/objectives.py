@@ -1,0 +1,75 @@
+"""Specs of training objectives: what a model predicts, as named by `train.objective`."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+from txl_tf.configs import layer_specs
+from txl_tf.configs.layer_specs import Spec
+from txl_tf.configs.model import StackConfig, TransformerXLConfig, XLNetConfig
+from txl_tf.configs.validation import LONGEST, check_between
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Objective(Spec):
+    """Base class of specs of objectives.
+
+    Attributes:
+      model: class of the configs of its models.
+      predicts_all: whether every token is predicted.
+    """
+
+    model: ClassVar[type[StackConfig]]
+    predicts_all: ClassVar[bool] = True
+
+    def num_predict(self, num_tokens: int) -> int:
+        """Returns the number of targets of a segment."""
+        return num_tokens
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Causal(Objective):
+    """Prediction of the next token, by a Transformer-XL."""
+
+    name = "causal"
+    model = TransformerXLConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Permutation(Objective):
+    """Prediction of spans in a random order, by an XLNet; see `txl_tf.ops.permutation`.
+
+    Attributes:
+      context: tokens of a segment for each that is predicted.
+      max_span: maximum number of tokens of a span.
+      block: tokens of a block in whose order targets are permuted; None is the segment.
+    """
+
+    name = "permutation"
+    model = XLNetConfig
+    predicts_all = False
+
+    context: int = 6
+    max_span: int = 5
+    block: int | None = None
+
+    def _check(self) -> None:
+        check_between(self, 1, LONGEST, "context", "block")
+        check_between(self, 1, 1000, "max_span")
+
+    def num_predict(self, num_tokens: int) -> int:
+        return max(num_tokens // self.context, 1)
+
+
+OBJECTIVES: Mapping[str, type[Objective]] = {
+    objective.name: objective for objective in (Causal, Permutation)
+}
+
+
+def parse(text: str) -> Objective:
+    """Returns the objective that `text` names, with its options.
+
+    Raises:
+      ValueError: the text names none, or an option is unknown or breaks a rule.
+    """
+    return layer_specs.parse(OBJECTIVES, text)

@@ -1,0 +1,90 @@
+"""Training objectives: the model of each, and what it predicts of a segment of text."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from txl_tf.configs import objectives
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.xlnet import XLNet
+from txl_tf.ops import permutation
+
+
+class Examples(NamedTuple):
+    """Arguments of a model's `nll`."""
+
+    inputs: dict[str, Any]  # by name, [B, ...] each
+    targets: Any  # [B, N] int32, -1 where ignored
+
+
+class CausalObjective:
+    """Every token predicts the next one.
+
+    Args:
+      spec: the `configs.objectives.Causal`.
+    """
+
+    MODEL: Any = TransformerXL
+
+    def __init__(self, spec: objectives.Causal) -> None:
+        self.spec = spec
+
+    def examples(self, ids, targets, document_start=None, key=None) -> Examples:
+        """Returns what a segment gives to learn from.
+
+        Shapes:
+          ids: [B, T] int32.
+          targets: [B, T] int32, the next tokens, -1 in padding.
+          document_start: [B, T] bool, or None to ignore documents.
+
+        Args:
+          ids, targets, document_start: see above.
+          key: a `DropoutKey`, of which all draws are a function.
+        """
+        del key
+        inputs = {"token_ids": ids}
+        if document_start is not None:
+            inputs["document_start"] = document_start
+        return Examples(inputs, targets)
+
+
+class PermutationObjective:
+    """Spans of tokens are predicted in a random order; see `ops.permutation`.
+
+    Args:
+      spec: the `configs.objectives.Permutation`.
+    """
+
+    MODEL: Any = XLNet
+
+    def __init__(self, spec: objectives.Permutation) -> None:
+        self.spec = spec
+
+    def examples(self, ids, targets, document_start=None, key=None) -> Examples:
+        """Returns what a segment gives to learn from; see `CausalObjective.examples`."""
+        del document_start  # configs refuse it
+        lengths = tf.math.count_nonzero(targets != -1, axis=1, dtype=tf.int32)
+        drawn = permutation.permute(
+            ids,
+            key,
+            num_predict=self.spec.num_predict(ids.shape[1]),
+            lengths=lengths,
+            max_span=self.spec.max_span,
+            block=self.spec.block,
+        )
+        inputs = {
+            "token_ids": ids,
+            "lengths": lengths,
+            "visible": drawn.visible,
+            "target_positions": drawn.positions,
+        }
+        return Examples(inputs, drawn.targets)
+
+
+OBJECTIVES: Mapping[str, Any] = {"causal": CausalObjective, "permutation": PermutationObjective}
+
+
+def make(spec: objectives.Objective) -> Any:
+    """Returns the objective of a spec."""
+    return OBJECTIVES[spec.name](spec)
