@@ -147,6 +147,18 @@ class RunTest(parameterized.TestCase):
         self.assertEqual(code, 130)
         self.assertEqual(stderr.splitlines()[2:], ["demo: interrupted"])
 
+    def test_interrupting_an_import_is_one_line(self):
+        helpers.usual_signals(self)
+        imports = 'import txl_tf.cli; print("ready", flush=True); import time; time.sleep(60)'
+        (self.folder / "demo.py").write_text(imports)
+        command = [sys.executable, str(self.folder / "demo.py")]
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with subprocess.Popen(command, env=_ENVIRONMENT, **pipes) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, stderr), (130, "demo: interrupted\n"))
+
     def test_sigterm_is_one_line_and_clears_up(self):
         body = (
             "import contextlib\n"

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 
 from txl_tf import extras
-from txl_tf.cli import streams, tf_startup_log
+from txl_tf.cli import exits, streams, tf_startup_log
 
 _TERMINATED = 128 + signal.SIGTERM  # the convention of shells
 _GRACE_SECONDS = 20
@@ -147,16 +147,16 @@ def _guarded(main: Callable[[list[str]], Any], argv: list[str]) -> Any:
     except app.UsageError as error:
         _exit_with_usage(str(error))
     except KeyboardInterrupt:
-        _exit(130, "interrupted")
+        exits.leave(exits.INTERRUPTED, "interrupted")
     except _Terminated:
-        _exit(_TERMINATED, "terminated")
+        exits.leave(_TERMINATED, "terminated")
     except BrokenPipeError:  # the reader has closed the pipe, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except _expected_errors() as error:
         if flags.FLAGS[_TRACEBACK.name].value:  # perhaps before all are parsed
             raise
-        _exit(1, f"error: {describe(error)}")
+        exits.leave(1, f"error: {describe(error)}")
 
 
 class _Terminated(BaseException):
@@ -167,7 +167,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     """Raises `_Terminated`; ends the process if that takes too long, or on a second SIGTERM."""
 
     def give_up() -> None:
-        print(f"{_name()}: terminated", file=sys.stderr)
+        print(f"{exits.name()}: terminated", file=sys.stderr)
         _leave(_TERMINATED)
 
     timer = threading.Timer(_GRACE_SECONDS, give_up)
@@ -204,16 +204,7 @@ def describe(error: Exception) -> str:
 
 
 def _exit_with_usage(message: str) -> NoReturn:
-    _exit(2, f"error: {' '.join(message.split())}; see --help")
-
-
-def _exit(code: int, message: str) -> NoReturn:
-    print(f"{_name()}: {message}", file=sys.stderr)
-    sys.exit(code)
-
-
-def _name() -> str:
-    return os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    exits.leave(2, f"error: {' '.join(message.split())}; see --help")
 
 
 class _HelpFlag(flags.BooleanFlag):
