@@ -11,14 +11,17 @@ import helpers
 _PYTHON = """#!/bin/bash
 case "$1" in
     -c) echo $CHECK_HAS ;;
-    -m) echo "${@:2}" >>"$CHECK_LOG"; [[ "$2 $3" != "$CHECK_FAILS"* ]] ;;
+    -m)
+        echo "${@:2}" >>"$CHECK_LOG"
+        [[ "$2" == "$CHECK_INTERRUPTED" ]] && kill -INT $PPID && exit 2  # as pytest does
+        [[ "$2 $3" != "$CHECK_FAILS"* ]] ;;
 esac
 """
 _TESTS = "tests (1/3) tests (2/3) tests (3/3)"
 
 
 class CheckTest(parameterized.TestCase):
-    def check(self, *arguments, fails="nothing", has="2"):
+    def check(self, *arguments, fails="nothing", has="2", interrupted="nothing"):
         folder = pathlib.Path(self.create_tempdir().full_path)
         python = folder / "python"
         python.write_text(_PYTHON)
@@ -28,7 +31,8 @@ class CheckTest(parameterized.TestCase):
             [str(helpers.ROOT / "scripts/check"), *arguments],
             env=os.environ
             | {"PYTHON": str(python), "CHECK_LOG": str(log), "CHECK_FAILS": fails}
-            | {"CHECK_HAS": has},  # processors, and the tools that are missing
+            | {"CHECK_HAS": has}  # processors, and the tools that are missing
+            | {"CHECK_INTERRUPTED": interrupted},
             cwd=folder,
             capture_output=True,
             text=True,
@@ -74,6 +78,26 @@ class CheckTest(parameterized.TestCase):
         done, asked = self.check(fails=fails)
         self.assertEqual((done.returncode, done.stderr), (1, f"check: failed: {name}\n"))
         self.check_parts(asked[3:], "-m not slow ")
+
+    @parameterized.parameters("mypy", "pytest")
+    def test_an_interrupt_ends_it(self, tool):
+        helpers.usual_signals(self)
+        done, asked = self.check(interrupted=tool)
+        self.assertEqual((done.returncode, done.stderr), (130, "check: interrupted\n"))
+        self.assertStartsWith(asked[-1], f"{tool} ")
+        self.assertLen(asked, 3 if tool == "mypy" else 4)
+
+    def test_an_interpreter_that_does_not_work(self):
+        done = subprocess.run(
+            [str(helpers.ROOT / "scripts/check")],
+            env=os.environ | {"PYTHON": "/nowhere/python"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        message = "check: error: PYTHON must be a working interpreter, got /nowhere/python\n"
+        self.assertEqual(done.stderr, message)
 
     def test_tools_that_are_not_installed(self):
         """As after the plain installation of the README."""
