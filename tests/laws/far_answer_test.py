@@ -16,7 +16,6 @@ _QUARTER = dict(length=750, earliest=25, latest=175)  # of the lengths in docs/c
 _SETTINGS = (
     "model.d_model=32",
     "model.num_heads=2",
-    "model.d_inner=64",
     "model.dropout=0",
     "train.batch_size=8",
     "train.train_steps=250",
@@ -60,14 +59,15 @@ class FarAnswerTest(parameterized.TestCase):
         return classifier.evaluate(classifier.encode(test)).accuracy
 
     @parameterized.parameters(
-        ("encoder", "text.pooling=max"),
-        ("causal", "text.pooling=max", "train.segment_len=112"),
+        ("encoder", "text.pooling=max", "model.d_inner=64"),
+        ("causal", "text.pooling=max", "model.d_inner=64", "train.segment_len=112"),
+        ("star", "text.pooling=max"),
     )
     def test_who_reads_all_learns_it(self, backbone, *settings):
         self.assertGreater(self.accuracy(backbone, *settings), 0.9)
 
     def test_who_reads_the_end_can_only_guess(self):
-        end = ("text.pooling=max", "text.keep=last")
+        end = ("text.pooling=max", "model.d_inner=64", "text.keep=last")
         found = self.accuracy("encoder", *end, max_tokens=128)
         self.assertBetween(found, 0.35, 0.65)  # 200 texts: chance is 0.5, give or take 0.035
 
