@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from txl_tf.configs.backbones import Backbone as Model
 from txl_tf.configs.layer_specs import LayerSpec
-from txl_tf.configs.model import StarTransformerConfig, TransformerXLConfig, XLNetConfig
+from txl_tf.configs.model import StarTransformerConfig, TransformerXLConfig
 from txl_tf.configs.run import TrainConfig
 
 _FLOAT = 4  # bytes: weights, sums, scores and losses are float32 in every precision
@@ -50,7 +50,7 @@ class MemoryEstimate(_Parts):
         L b c (6 T D + 4 T N + 2 S N + 2 T F), the residual stream and its two sums and norms,
         queries (with either bias), context, keys, values and the feed-forward net's hidden layer;
         L b 4 (2 H T S'), scores and weights; with `rematerialize` these two of one layer, and
-        L b c T D, the inputs of all; for the two streams of an XLNet, all these twice; for a
+        L b c T D, the inputs of all; for two streams, all these twice; for a
         Star-Transformer, instead of all these, L b T (c (3 D + 12 N) + 4 (12 H)), with six scores
         and weights of a token and head;
         b 4 (3 T' V'), logits, their softmax and its gradient; T' is the number of targets, V' is V,
@@ -147,8 +147,9 @@ def memory_estimate(
     accumulates = train.accumulate_steps > 1
     tokens = train.segment_len if num_tokens is None else num_tokens
     words = _num_words(model) if num_words is None else num_words
-    targets = train.objective_spec.num_predict(tokens)
-    streams = 2 if isinstance(model, XLNetConfig) else 1
+    objective = train.objective_spec
+    targets = objective.num_predict(tokens)
+    streams = 1 if objective.predicts_all else 2
     layers = streams * _layers_of_a_row(model, tokens, compute, train.rematerialize)
     return MemoryEstimate(
         weights=_FLOAT * num_parameters,

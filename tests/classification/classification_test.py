@@ -206,6 +206,7 @@ class ClassifierTest(parameterized.TestCase):
         ),
         ("causal", dict(pooling="mean")),
         ("star", dict(pooling="mean")),
+        ("xlnet", dict(attention="dense", pooling="mean")),
     )
     def test_it_learns_and_is_kept(self, backbone, text):
         config = small(backbone, layers=2, **text)
@@ -235,6 +236,33 @@ class ClassifierTest(parameterized.TestCase):
         self.assertEqual((name, content), ("0", valid[0].content))
         again = list(chances.values())
         np.testing.assert_allclose(again, list(found[0][1].values()), rtol=0, atol=atol)
+
+    @parameterized.parameters("causal", "permutation")
+    def test_it_starts_from_a_pretrained_model(self, objective):
+        tiny = {"causal": helpers.tiny_config, "permutation": helpers.tiny_xlnet}[objective]
+        tokenizer = tokenizers.ByteTokenizer()
+        run = configs.Config(
+            model=tiny(vocab_size=tokenizer.vocab_size),
+            train=configs.TrainConfig(objective=objective),
+        )
+        folder = str(helpers.temp_dir(self) / "pretrained")
+        pretrained = helpers.loud(model_dirs.make_model(run))
+        model_dirs.describe(folder, run, tokenizer)
+        model_dirs.save_weights(folder, pretrained, 7)
+        config = classify_config.start_from(run.model, tokenizer.kind)
+        classifier = Classifier(dataclasses.replace(config, labels=LABELS), tokenizer)
+        classifier.take_weights(folder)
+        for found, expected in zip(
+            classifier.model.backbone.weights, pretrained.weights, strict=True
+        ):
+            np.testing.assert_array_equal(found, expected)
+        other = dataclasses.replace(config, model=tiny(vocab_size=256, num_layers=1))
+        with self.assertRaisesRegex(ValueError, "weights"):
+            Classifier(dataclasses.replace(other, labels=LABELS), tokenizer).take_weights(folder)
+
+    def test_a_tokenizer_that_few_texts_do_not_make(self):
+        with self.assertRaisesRegex(ValueError, "tokenizer must be one of byte, char, word, got"):
+            batches.make_tokenizer(TextConfig(tokenizer="sentencepiece"), draw_texts(2))
 
     def test_it_replaces_nothing_but_a_classifier(self):
         parent = helpers.temp_dir(self)
@@ -341,9 +369,10 @@ class ClassifierTest(parameterized.TestCase):
 
 
 class ConfigTest(parameterized.TestCase):
-    @parameterized.parameters("encoder", "causal", "star")
+    @parameterized.parameters("encoder", "causal", "star", "xlnet")
     def test_json_and_back(self, backbone):
-        config = small(backbone, pooling="max")
+        attention = "dense" if backbone == "xlnet" else "local(window=32)"
+        config = small(backbone, attention=attention, pooling="max")
         self.assertEqual(ClassifierConfig.from_json(config.to_json()), config)
         self.assertEqual(json.loads(config.to_json())["backbone"], backbone)
 
@@ -374,7 +403,7 @@ class ConfigTest(parameterized.TestCase):
         ("star", "text.global_tokens=first", "global_tokens must be none for a Star-Transformer"),
         ("star", "text.max_tokens=5000", "max_tokens must be at most 4096, .* got 5000"),
         ("encoder", "text.keep=all", "keep must be one of first, last, got 'all'"),
-        ("encoder", "text.tokenizer=bpe", "tokenizer must be one of byte, char, word, got 'bpe'"),
+        ("encoder", "text.tokenizer=bpe", "tokenizer must be one of byte, char, word, .* 'bpe'"),
         ("encoder", "text.max_tokens=0", "max_tokens must be at least 1, got 0"),
         ("encoder", "text.max_symbols=9", "max_symbols must be none for tokenizer byte, got 9"),
         ("encoder", "text.max_symbols=0", "max_symbols must be at least 1, got 0"),

@@ -33,6 +33,10 @@ def star(**changes):
     return StarTransformerConfig(**(sizes | dict(dropout=0.0) | changes))
 
 
+def xlnet(**changes):
+    return helpers.tiny_xlnet(**(dict(vocab_size=12) | changes))
+
+
 MAKERS = {
     "encoder mean": lambda **c: SequenceClassifier(encoder(**c), 3),
     "encoder first": lambda **c: SequenceClassifier(encoder(**c), 3, "first"),
@@ -43,12 +47,14 @@ MAKERS = {
     "star max": lambda **c: SequenceClassifier(star(**c), 3, "max"),
     "star tokens": lambda **c: TokenClassifier(star(**c), 3),
     "star masked": lambda **c: MaskedLanguageModel(star(**c)),
+    "xlnet mean": lambda **c: SequenceClassifier(xlnet(**c), 3),
+    "xlnet tokens": lambda **c: TokenClassifier(xlnet(**c), 3),
     "masked": lambda **c: MaskedLanguageModel(encoder(**c)),
     "masked linformer": lambda **c: MaskedLanguageModel(
         encoder(position="absolute", attention=("linformer(max_tokens=16, k=3)",), **c)
     ),
 }
-OF_TEXTS = ("encoder mean", "encoder first", "causal max", "causal last", "star max")
+OF_TEXTS = ("encoder mean", "encoder first", "causal max", "causal last", "star max", "xlnet mean")
 
 
 def make(kind, **changes):
@@ -233,6 +239,10 @@ class RefusalsTest(parameterized.TestCase):
         self.check(
             "segment_len must be none for an encoder, .* got 4",
             lambda: SequenceClassifier(encoder(), 2, segment_len=4),
+        )
+        self.check(
+            "bidirectional must be true for an XLNet with a head, got False",
+            lambda: SequenceClassifier(xlnet(bidirectional=False), 2),
         )
         self.check(
             "segment_len must be at least 1 for a causal backbone, .* got None",

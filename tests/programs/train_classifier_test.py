@@ -96,6 +96,25 @@ class TrainClassifierTest(parameterized.TestCase):
         right = np.mean([f["label"] == t.label for f, t in zip(found, texts, strict=True)])
         self.assertAlmostEqual(right, test["accuracy"])
 
+    def test_fine_tuning(self):
+        pretrained = str(self.folder / "pretrained")
+        data = trained.prepare_data(self.folder)
+        sizes = dict(num_layers=1, d_model=8, num_heads=2, head_dim=4, d_inner=16, mem_len=4)
+        flags = [f"--set=model.{name}={value}" for name, value in sizes.items()]
+        flags += ["--preset=tiny_xlnet", "--train_steps=2", "--set=train.warmup_steps=0"]
+        dirs = [f"--data_dir={data}", f"--model_dir={pretrained}"]
+        trained.run("train", *dirs, *flags, "--segment_len=12", "--batch_size=2", "--nojit")
+        train = self.write("train.tsv", "a\tsome text\nb\tother text\n")
+        flags = [f"--train={train}", f"--init_from={pretrained}"]
+        short = [flag for flag in _TINY if "model." not in flag]
+        stdout, stderr = self.run_program(*flags, *short)
+        self.assertEqual(trained.last_json(stdout)["step"], 4)
+        self.assertIn(f"starting from the weights of {pretrained}: step=2", stderr)
+        config = Classifier.load(self.model_dir).config
+        self.assertEqual((config.model.d_inner, config.text.tokenizer), (16, "byte"))
+        _, stderr = self.run_program(*flags, *short, "--backbone=encoder", code=2)
+        self.assertIn("--backbone must be left out: it is that of --init_from", stderr)
+
     def test_folders(self):
         for label in "ab":
             for number in range(3):
@@ -127,7 +146,7 @@ class TrainClassifierTest(parameterized.TestCase):
         ((), "--train, --test or --predict is required"),
         (("--train=T", "--predict=-"), "--train must be left out: --predict only labels texts"),
         (("--test=T", "--pooling=max"), "--pooling must be left out: it needs --train"),
-        (("--train=T", "--segment_len=64"), "--segment_len must be left out: an encoder reads"),
+        (("--train=T", "--segment_len=64"), "--segment_len must be left out: the backbone reads"),
         (("--train=T", "--set=model.mem_len=4"), "unknown setting model.mem_len; choose from"),
         (("--train=T", "--pooling=sum"), "--pooling=sum: pooling must be one of mean, max"),
         (("--train=T", "--keep=last", "--set=text.keep=last"), "text.keep is given twice"),

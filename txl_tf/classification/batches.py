@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from txl_tf.classification.config import TextConfig
+from txl_tf.classification.config import TOKENIZERS, TextConfig
+from txl_tf.configs.validation import check_choice
 from txl_tf.data import labelled_text, text, tokenizers
 
 _MIN_LENGTH = 64  # tokens of a row in the shortest batches
@@ -26,7 +27,12 @@ class Batch(NamedTuple):
 
 
 def make_tokenizer(config: TextConfig, texts: Sequence[labelled_text.Text]) -> tokenizers.Tokenizer:
-    """Returns the tokenizer, with the symbols of the training texts."""
+    """Returns the tokenizer, with the symbols of the training texts.
+
+    Raises:
+      ValueError: this kind of tokenizer is not made from them.
+    """
+    check_choice(config, "tokenizer", TOKENIZERS)
     kind = tokenizers.kind(config.tokenizer)
     learner = kind.start(vocab_size=config.max_symbols, min_count=0)
     if isinstance(learner, tokenizers.Tokenizer):

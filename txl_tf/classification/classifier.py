@@ -74,6 +74,11 @@ class Classifier:
         self.sizes = batches.sizes(config.text.max_tokens, config.segment_len)
         self._log_probs = tf.function(self._make_log_probs, autograph=False)
 
+    def take_weights(self, path: str) -> None:
+        """Fills the backbone with the weights of a model_dir that has its architecture."""
+        step = model_dirs.restore_weights(path, self.model.backbone)
+        logging.info("starting from the weights of %s: step=%d", path, step)
+
     def _make_log_probs(self, ids, lengths):
         scores = self.model(ids, lengths=lengths, global_tokens=self.global_tokens(ids))
         return tf.nn.log_softmax(scores)

@@ -31,7 +31,8 @@ class TextConfig:
     """Tokenization, truncation and pooling of texts.
 
     Attributes:
-      tokenizer: one of `TOKENIZERS`; the vocabulary is that of the training texts.
+      tokenizer: kind of tokenizer: one of `TOKENIZERS`, whose vocabulary is that of the training
+        texts, or that of a pre-trained backbone.
       max_symbols: maximum size of a vocabulary of characters or words; None is no limit.
       max_tokens: number of tokens that longer texts are truncated to.
       keep: tokens of a truncated text that are read, the "first" or the "last".
@@ -49,7 +50,7 @@ class TextConfig:
 
     def __post_init__(self) -> None:
         validation.check_types(self)
-        check_choice(self, "tokenizer", TOKENIZERS)
+        check_choice(self, "tokenizer", tuple(tokenizers.TOKENIZERS))
         check_between(self, 1, LONGEST, "max_symbols", "max_tokens")
         check_choice(self, "keep", KEEP)
         check_choice(self, "global_tokens", GLOBAL_TOKENS)
@@ -135,6 +136,7 @@ def start(backbone: str) -> ClassifierConfig:
     own: dict[str, dict[str, Any]] = {
         "encoder": stack,
         "causal": stack | dict(mem_len=32),
+        "xlnet": dict(d_inner=256, mem_len=0),
         "star": dict(num_positions=text.max_tokens),
     }
     return ClassifierConfig(
@@ -150,3 +152,10 @@ def start(backbone: str) -> ClassifierConfig:
             eval_every=100,
         ),
     )
+
+
+def start_from(model: backbones.Backbone, tokenizer: str) -> ClassifierConfig:
+    """Returns the config to fine-tune a pre-trained model with this kind of tokenizer."""
+    base = start(backbones.name_of(model))
+    text = dataclasses.replace(base.text, tokenizer=tokenizer)
+    return dataclasses.replace(base, model=model, text=text)

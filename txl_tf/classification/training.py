@@ -168,7 +168,11 @@ class _Run:
             auxiliary = model.auxiliary_loss()
             loss = nats + auxiliary
         weights = model.trainable_variables
-        gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = tape.gradient(
+            loss,
+            [weight.value for weight in weights],  # see `training.step`
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         rate = tf.identity(self._optimizer.learning_rate)  # before `apply` increments the step
         result = update.apply(

@@ -1,6 +1,7 @@
 r"""Trains and evaluates a classifier of long texts, and labels new texts.
 
     txl-classify --train=TRAIN --valid=VALID --test=TEST --model_dir=MODEL
+    txl-classify --init_from=PRETRAINED --train=TRAIN --valid=VALID --model_dir=MODEL
     txl-classify --test=TEST --model_dir=MODEL
     txl-classify --predict=TEXTS --model_dir=MODEL
 
@@ -32,6 +33,7 @@ from txl_tf.progress import Progress
 
 if TYPE_CHECKING:
     from txl_tf.classification.classifier import Classifier
+    from txl_tf.data.tokenizers import Tokenizer
 
 _TRAIN = flags.DEFINE_string("train", None, "Labelled texts to train on: a file or a folder.")
 _VALID = flags.DEFINE_string("valid", None, "Labelled texts that select the best weights.")
@@ -40,12 +42,19 @@ _PREDICT = flags.DEFINE_string("predict", None, "Texts to label: a file, a folde
 _MODEL_DIR = flags.DEFINE_string(
     "model_dir", None, "Folder of the classifier; new or empty with --train.", required=True
 )
+_INIT_FROM = flags.DEFINE_string(
+    "init_from",
+    None,
+    "Pre-trained model, the output of train or import_checkpoint, whose weights, architecture and "
+    "tokenizer the backbone starts from.",
+)
 _BACKBONE = flags.DEFINE_enum(
     "backbone",
     "encoder",
     list(BACKBONES),
-    "encoder: bidirectional, reads a text at once; causal: a Transformer-XL, reads it segment by "
-    "segment with a memory; star: a Star-Transformer, reads it at once.",
+    "encoder: bidirectional, reads a text at once; xlnet: likewise, an XLNet; causal: a "
+    "Transformer-XL, reads it segment by segment with a memory; star: a Star-Transformer, reads it "
+    "at once.",
 )
 _SHORTHANDS = {
     "tokenizer": "text.tokenizer",
@@ -81,7 +90,7 @@ def main(argv: list[str]) -> None:
     if _PREDICT.value is not None:
         _refuse("--predict only labels texts", "train", "valid", "test")
     if _TRAIN.value is None:
-        _refuse("it needs --train", "valid", "backbone", "set", *_SHORTHANDS)
+        _refuse("it needs --train", "valid", "init_from", "backbone", "set", *_SHORTHANDS)
     entry_point.log_devices()
     if _PREDICT.value is not None:
         _predict(_PREDICT.value)
@@ -110,17 +119,18 @@ def _train(path: str) -> None:
     from txl_tf.classification import batches, training
     from txl_tf.classification.classifier import Classifier
 
+    start, pretrained = _start()
     folder = outputs.checked("model_dir", _MODEL_DIR.value)
-    start = configs.start(_BACKBONE.value)
     if not start.model.is_causal:
-        _refuse("an encoder reads a text at once", "segment_len")
+        _refuse("the backbone reads a text at once", "segment_len")
     config_flags.resolve(start)  # reports invalid flags first
     texts = labelled_text.read(path)
     labels = labelled_text.labels_of(texts, path)
     others = {name: _read(path, labels) for name, path in _held_out().items()}
     start = dataclasses.replace(start, labels=labels)
-    tokenizer = batches.make_tokenizer(config_flags.resolve(start).text, texts)
-    config = config_flags.resolve(start, {"model.vocab_size": tokenizer.vocab_size})
+    tokenizer = pretrained or batches.make_tokenizer(config_flags.resolve(start).text, texts)
+    sizes = {} if pretrained else {"model.vocab_size": tokenizer.vocab_size}
+    config = config_flags.resolve(start, sizes)
     if config.model.vocab_size < tokenizer.vocab_size:
         raise ValueError(
             f"model.vocab_size must be at least the {tokenizer.vocab_size} of the texts, "
@@ -128,12 +138,27 @@ def _train(path: str) -> None:
         )
     keras.utils.set_random_seed(config.train.seed)
     classifier = Classifier(config, tokenizer)
+    if _INIT_FROM.value is not None:
+        classifier.take_weights(_INIT_FROM.value)
     best = training.train(classifier, texts, others.get("valid"), folder)
     if best is not None:
         _print("valid", classifier, best.to_dict())
     if "test" in others or best is None:
         split = "test" if "test" in others else "train"
         _evaluate(classifier, split, others.get("test", texts))
+
+
+def _start() -> "tuple[configs.ClassifierConfig, Tokenizer | None]":
+    """Returns the config before flags, and the tokenizer of a pre-trained model."""
+    if _INIT_FROM.value is None:
+        return configs.start(_BACKBONE.value), None
+    from txl_tf import model_dir as model_dirs
+    from txl_tf.data import tokenizers
+
+    _refuse("it is that of --init_from", "backbone", "tokenizer")
+    model = model_dirs.read_config(_INIT_FROM.value).model
+    tokenizer = tokenizers.load(_INIT_FROM.value)
+    return configs.start_from(model, tokenizer.kind), tokenizer
 
 
 def _held_out() -> dict[str, str]:

@@ -3,12 +3,18 @@
 from typing import Any
 
 from txl_tf.configs.choices import POOLINGS
-from txl_tf.configs.model import EncoderConfig, StarTransformerConfig, TransformerXLConfig
+from txl_tf.configs.model import (
+    EncoderConfig,
+    StarTransformerConfig,
+    TransformerXLConfig,
+    XLNetConfig,
+)
 
-Backbone = EncoderConfig | TransformerXLConfig | StarTransformerConfig
+Backbone = EncoderConfig | TransformerXLConfig | XLNetConfig | StarTransformerConfig
 BACKBONES: dict[str, Any] = {
     "encoder": EncoderConfig,
     "causal": TransformerXLConfig,
+    "xlnet": XLNetConfig,
     "star": StarTransformerConfig,
 }
 

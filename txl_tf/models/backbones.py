@@ -1,5 +1,6 @@
 """Backbones for task heads: encoders, or a causal model read in segments."""
 
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
@@ -8,6 +9,7 @@ from txl_tf.models import block_stack
 from txl_tf.models.encoder import Encoder
 from txl_tf.models.star_transformer import StarTransformer
 from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.xlnet import XLNet
 from txl_tf.ops import dropout as dropouts
 
 
@@ -55,6 +57,32 @@ class StarBackbone(EncoderBackbone):
         return (states + relay[:, tf.newaxis]) / 2
 
 
+class XLNetBackbone(EncoderBackbone):
+    """Backbone that reads a text at once, the content stream of an `XLNet` without memory."""
+
+    MODEL = XLNet
+
+    def __init__(self, config, segment_len, dtype):
+        if not config.bidirectional:
+            raise ValueError("bidirectional must be true for an XLNet with a head, got False")
+        super().__init__(dataclasses.replace(config, mem_len=0), segment_len, dtype)
+        # Unused by heads: the query stream, and segments, of which a text has one.
+        self.model.softmax.trainable = self.model.query_embedding.trainable = False
+        for block in self.model.blocks:
+            attention = block.attention
+            attention.segment_bias.trainable = attention.segment_embedding.trainable = False
+
+    def read(self, token_ids, lengths, global_tokens, dropout_key):
+        config = self.model.config
+        if global_tokens is not None:
+            config.check_global_tokens()
+        streams = self.model.hidden_states(
+            token_ids, lengths=lengths, dropout_key=dropout_key, training=dropout_key is not None
+        )
+        states = streams.content[-1]
+        return dropouts.dropout(states, config.dropout, dropout_key, block_stack.FINAL_SITE)
+
+
 class RecurrentBackbone:
     """Causal backbone that reads a text segment by segment with a memory, a `TransformerXL`.
 
@@ -99,5 +127,6 @@ class RecurrentBackbone:
 BACKBONES: dict[str, Any] = {
     "encoder": EncoderBackbone,
     "causal": RecurrentBackbone,
+    "xlnet": XLNetBackbone,
     "star": StarBackbone,
 }

@@ -29,9 +29,9 @@ class Head(scoring_model.ScoringModel):
       returns logits [B, ..., N] float32.
 
     Args:
-      config: of the backbone: an EncoderConfig, a StarTransformerConfig, or a TransformerXLConfig,
-        which is causal.
-      segment_len: number of tokens that a causal backbone reads at once; None with an encoder.
+      config: of the backbone: an EncoderConfig, an XLNetConfig, a StarTransformerConfig, or a
+        TransformerXLConfig, which is causal.
+      segment_len: number of tokens that a causal backbone reads at once; None with another.
     """
 
     def __init__(self, config, *, segment_len=None, **kwargs):
