@@ -75,13 +75,14 @@ def load(path: str, which: str | None = None, dtype: str | None = None) -> Loade
     machine.check_memory({f"weights of {path}": weights}, sizes)
     model = make_model(config)
     step = restore_weights(path, model, which)
+    model = objectives.make(config.train.objective_spec).for_use(model)
     model = model if dtype is None else rounded(model, dtype)
     return Loaded(model, tokenizers.load(path), config, step)
 
 
 def make_model(config: Config, **kwargs: Any) -> Any:
-    """Returns a new model of the config's objective; `kwargs` are those of its class."""
-    return objectives.make(config.train.objective_spec).MODEL(config.model, **kwargs)
+    """Returns a new model to train by the config's objective; `kwargs` are those of its class."""
+    return objectives.make(config.train.objective_spec).make_model(config.model, **kwargs)
 
 
 def rounded(model: RecurrentModel, dtype: str) -> RecurrentModel:

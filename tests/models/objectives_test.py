@@ -29,6 +29,16 @@ class ObjectivesTest(absltest.TestCase):
         inputs, _ = objective.examples(ids, targets, targets == 3)
         np.testing.assert_array_equal(inputs["document_start"], targets == 3)
 
+    def test_auxiliary(self):
+        ids, targets = helpers.draw_ids(3, 12), helpers.draw_ids(3, 12, seed=1)
+        objective = objectives.make(specs.parse("auxiliary(targets=3)"))
+        inputs, found = objective.examples(ids, targets, progress=0.25)
+        np.testing.assert_array_equal(inputs.pop("progress"), [0.25] * 3)
+        self.assertEqual(list(inputs), ["token_ids"])
+        np.testing.assert_array_equal(found, targets)
+        self.assertEqual(list(objective.examples(ids, targets)[0]), ["token_ids"])
+        self.assertEqual(objective.make_model(helpers.tiny_config()).num_targets, 3)
+
     def test_permutation(self):
         ids, targets = helpers.draw_ids(3, 12), helpers.draw_ids(3, 12, seed=1)
         targets[2, 4:] = -1  # padding

@@ -131,10 +131,12 @@ class InferenceTest(parameterized.TestCase):
             ):
                 generator.beams(["a"], 3, num_beams=100_000)
             with self.assertRaisesRegex(
-                ValueError, "48 MB of written.* length 1000000, mem_len 4, segment_len"
+                ValueError, "48 MB of generated.* length 1000000, mem_len 4, segment_len"
             ):
                 generator.samples(["a"], 1_000_000)
-            with self.assertRaisesRegex(ValueError, "48 MB of written.* length 1000000, mem_len 4"):
+            with self.assertRaisesRegex(
+                ValueError, "48 MB of generated.* length 1000000, mem_len 4"
+            ):
                 next(Conversation(generator).write(1_000_000))
 
     def test_a_folder_of_a_model(self):

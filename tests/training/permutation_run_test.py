@@ -173,7 +173,8 @@ class ProgramsTest(absltest.TestCase):
         self.assertEqual(stored["train"]["objective"], "permutation")
         _, stderr = trained.run("score", f"--model_dir={model}", "--input=-", stdin="a", code=1)
         last = stderr.splitlines()[-1]
-        self.assertRegex(last, "model_dir must hold a model of objective causal here, got permut")
+        message = "must hold a model of objective causal or auxiliary here, got permutation"
+        self.assertRegex(last, message)
 
 
 class ConfigTest(parameterized.TestCase):

@@ -9,7 +9,7 @@ An unset length defaults to the model's eval settings, then to the model itself;
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from absl import app, flags
@@ -67,7 +67,9 @@ def define(shorthands: Mapping[str, str], *, required: bool = True) -> None:
     _defined.update(("checkpoint", "precision", "state", "set", *shorthands, *lengths))
 
 
-def load(eval_preset: str | None = None, objectives: tuple[str, ...] = ("causal",)) -> "Loaded":
+def load(
+    eval_preset: str | None = None, objectives: Collection[str] = objective_specs.NEXT_TOKEN
+) -> "Loaded":
     """Loads the model, with lengths from the flags and its eval settings.
 
     Its config has the flags applied; a length of None in `config.eval` is off.

@@ -26,6 +26,13 @@ class Objective(Spec):
         """Returns the number of targets of a segment."""
         return num_tokens
 
+    def check_model(self, model: StackConfig) -> None:
+        """Raises if the objective does not support a model of its class.
+
+        Raises:
+          ValueError: gives the reason.
+        """
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Causal(Objective):
@@ -33,6 +40,31 @@ class Causal(Objective):
 
     name = "causal"
     model = TransformerXLConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Auxiliary(Causal):
+    """Prediction of the next token by every layer, and of the ones after it.
+
+    See `txl_tf.layers.auxiliary_classifiers`. Only training makes these predictions.
+
+    Attributes:
+      targets: number of tokens that each position predicts.
+    """
+
+    name = "auxiliary"
+
+    targets: int = 2
+
+    def _check(self) -> None:
+        check_between(self, 1, 100, "targets")
+
+    def check_model(self, model: StackConfig) -> None:
+        if isinstance(model, TransformerXLConfig) and model.cutoffs:
+            raise ValueError(
+                f"cutoffs must be empty for objective {self}, whose classifiers score every word, "
+                f"got {model.cutoffs}"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,8 +94,10 @@ class Permutation(Objective):
 
 
 OBJECTIVES: Mapping[str, type[Objective]] = {
-    objective.name: objective for objective in (Causal, Permutation)
+    objective.name: objective for objective in (Causal, Auxiliary, Permutation)
 }
+
+NEXT_TOKEN = tuple(name for name, spec in OBJECTIVES.items() if issubclass(spec, Causal))
 
 
 def parse(text: str) -> Objective:

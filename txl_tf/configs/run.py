@@ -54,8 +54,9 @@ class TrainConfig:
     """Settings of training. Lengths are in tokens, periods in optimizer steps.
 
     Attributes:
-      objective: spec of the objective: "causal", a Transformer-XL predicts the next token, or
-        "permutation", an XLNet predicts spans in a random order.
+      objective: spec of the objective: "causal", a Transformer-XL predicts the next token;
+        "auxiliary", so do all of its layers; or "permutation", an XLNet predicts spans in a random
+        order.
       seed: seed of the initial weights, of dropout and of permutations.
       batch_size: rows of one optimizer step over all replicas.
       segment_len: tokens of a row in one step.
@@ -208,6 +209,7 @@ class Config:
                 f"model must be a {name} for objective {self.train.objective}, got a {actual}; "
                 "a preset of the objective has one"
             )
+        objective.check_model(self.model)
         if not isinstance(self.model, XLNetConfig):
             return
         if self.model.reuse_len is not None:

@@ -1,6 +1,7 @@
 """Keras models. Importing the package registers all of them with Keras."""
 
 from txl_tf.models import (
+    deep_supervision,
     encoder,
     masked_language_model,
     sequence_classifier,
@@ -10,6 +11,7 @@ from txl_tf.models import (
 )
 
 __all__ = [
+    "deep_supervision",
     "encoder",
     "masked_language_model",
     "sequence_classifier",

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from txl_tf.configs import objectives
+from txl_tf.models.deep_supervision import DeeplySupervisedTransformerXL
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.models.xlnet import XLNet
 from txl_tf.ops import permutation
+from txl_tf.ops.shapes import shape_of
 
 
 class Examples(NamedTuple):
@@ -22,15 +24,23 @@ class CausalObjective:
     """Every token predicts the next one.
 
     Args:
-      spec: the `configs.objectives.Causal`.
+      spec: the `configs.objectives.Objective` of that name.
     """
 
     MODEL: Any = TransformerXL
 
-    def __init__(self, spec: objectives.Causal) -> None:
+    def __init__(self, spec: Any) -> None:
         self.spec = spec
 
-    def examples(self, ids, targets, document_start=None, key=None) -> Examples:
+    def make_model(self, config, **kwargs):
+        """Returns a new model to train."""
+        return self.MODEL(config, **kwargs)
+
+    def for_use(self, model):
+        """Returns the model without the weights that only training needs."""
+        return model
+
+    def examples(self, ids, targets, document_start=None, key=None, progress=None) -> Examples:
         """Returns what a segment gives to learn from.
 
         Shapes:
@@ -41,15 +51,39 @@ class CausalObjective:
         Args:
           ids, targets, document_start: see above.
           key: a `DropoutKey`, of which all draws are a function.
+          progress: [] float32, the fraction of training that is done; None outside of training.
         """
-        del key
+        del key, progress
         inputs = {"token_ids": ids}
         if document_start is not None:
             inputs["document_start"] = document_start
         return Examples(inputs, targets)
 
 
-class PermutationObjective:
+class AuxiliaryObjective(CausalObjective):
+    """Every layer predicts the next token, and those after it; see `AuxiliaryClassifiers`.
+
+    Args:
+      spec: the `configs.objectives.Auxiliary`.
+    """
+
+    MODEL: Any = DeeplySupervisedTransformerXL
+
+    def make_model(self, config, **kwargs):
+        return self.MODEL(config, num_targets=self.spec.targets, **kwargs)
+
+    def for_use(self, model):
+        return model.with_lengths()
+
+    def examples(self, ids, targets, document_start=None, key=None, progress=None) -> Examples:
+        found = super().examples(ids, targets, document_start)
+        if progress is None:
+            return found
+        of_rows = tf.fill([shape_of(ids)[0]], progress)
+        return Examples(found.inputs | {"progress": of_rows}, targets)
+
+
+class PermutationObjective(CausalObjective):
     """Spans of tokens are predicted in a random order; see `ops.permutation`.
 
     Args:
@@ -58,12 +92,8 @@ class PermutationObjective:
 
     MODEL: Any = XLNet
 
-    def __init__(self, spec: objectives.Permutation) -> None:
-        self.spec = spec
-
-    def examples(self, ids, targets, document_start=None, key=None) -> Examples:
-        """Returns what a segment gives to learn from; see `CausalObjective.examples`."""
-        del document_start  # configs refuse it
+    def examples(self, ids, targets, document_start=None, key=None, progress=None) -> Examples:
+        del document_start, progress  # configs refuse documents
         lengths = tf.math.count_nonzero(targets != -1, axis=1, dtype=tf.int32)
         drawn = permutation.permute(
             ids,
@@ -82,7 +112,11 @@ class PermutationObjective:
         return Examples(inputs, drawn.targets)
 
 
-OBJECTIVES: Mapping[str, Any] = {"causal": CausalObjective, "permutation": PermutationObjective}
+OBJECTIVES: Mapping[str, Any] = {
+    "causal": CausalObjective,
+    "auxiliary": AuxiliaryObjective,
+    "permutation": PermutationObjective,
+}
 
 
 def make(spec: objectives.Objective) -> Any:

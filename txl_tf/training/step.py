@@ -146,7 +146,8 @@ class _ReplicaStep:
         starts = batch.document_start if config.data.reset_memory_at_documents else None
         seed = tf.stack([config.train.seed, tf.cast(optimizer.iterations, tf.int32)])
         key = DropoutKey(seed, rows)
-        examples = self._objective.examples(batch.ids, targets, starts, key)
+        progress = tf.cast(optimizer.iterations, tf.float32) / config.train.train_steps
+        examples = self._objective.examples(batch.ids, targets, starts, key, progress)
         num_real = tf.math.count_nonzero(examples.targets != _IGNORED, dtype=tf.float32)
         num_real = context.all_reduce("SUM", num_real)
         inputs = _Inputs(examples, rows)
