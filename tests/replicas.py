@@ -2,7 +2,7 @@
 
     python tests/replicas.py REPLICAS OUT.npz                       twenty steps, see `run`
     python tests/replicas.py REPLICAS OUT.npz AT_ONCE               the same, so many in a call
-    python tests/replicas.py REPLICAS OUT.npz AT_ONCE OBJECTIVE     the same, of an objective
+    python tests/replicas.py REPLICAS OUT.npz AT_ONCE KIND          the same, of one of `KINDS`
     python tests/replicas.py REPLICAS OUT.npz DATA_DIR MODEL_DIR STEPS     a run of `loop.train`
 
 REPLICAS logical CPUs; with a TF_CONFIG in the environment, this worker's.
@@ -32,7 +32,17 @@ def batches():
         yield Batch(ids[:, :-1], targets, starts, np.array(step == 11))
 
 
-def run(distribution, at_once=1, objective="causal", **changes):
+KINDS = {  # objective, and changes of the model
+    "causal": ("causal", {}),
+    "permutation": ("permutation", {}),
+    "routing": (
+        "causal",
+        {"attention": ("routing(clusters=3, local_heads=1, window=4, decay=0.9)",)},
+    ),
+}
+
+
+def run(distribution, at_once=1, kind="causal", **changes):
     """Trains on rows of 4, 4, 4 and 1 real tokens, with clipping, accumulation and dropout.
 
     -> loss, tokens, rate and gradient norm of each step; final weights; memory in row order.
@@ -43,10 +53,11 @@ def run(distribution, at_once=1, objective="causal", **changes):
     from txl_tf.configs.run import Config, TrainConfig
     from txl_tf.training import optimizer, step
 
+    objective, own = KINDS[kind]
     settings = dict(batch_size=ROWS, segment_len=TOKENS, train_steps=STEPS, **SMOOTH)
     settings |= dict(objective=objective, clip_norm=0.01, accumulate_steps=2, jit=False)
     tiny = {"causal": helpers.tiny_config, "permutation": helpers.tiny_xlnet}[objective]
-    config = Config(model=tiny(**SIZES, **changes), train=TrainConfig(**settings))
+    config = Config(model=tiny(**SIZES, **own, **changes), train=TrainConfig(**settings))
     keras.utils.set_random_seed(1)
     with distribution.strategy.scope():
         model = helpers.loud(model_dir.make_model(config))
@@ -65,7 +76,7 @@ def run(distribution, at_once=1, objective="causal", **changes):
         function, given = (train_step, several[0]) if at_once == 1 else (train_loop, several)
         metrics, memory = function(given, memory)
         recorded_metrics += np.stack([np.ravel(value) for value in metrics[:4]], axis=1).tolist()
-    found = {f"weight_{i}": v.numpy() for i, v in enumerate(model.trainable_variables)}
+    found = {f"weight_{i}": v.numpy() for i, v in enumerate(model.weights)}
     leaves = tf.nest.flatten(distribution.gather(memory))
     found |= {f"memory_{i}": np.array(leaf) for i, leaf in enumerate(leaves)}
     return found | {"metrics": np.array(recorded_metrics)}

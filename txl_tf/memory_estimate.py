@@ -106,7 +106,8 @@ def min_parameters(model: Model) -> int:
         total += count * spec.num_nets * 2 * model.d_model * model.d_inner
     for spec, count in _repeated(model.attention_specs, model.num_layers):
         total += spec.num_own_parameters(count, model.num_heads)
-    total += model.num_layers * 4 * model.d_model * model.num_heads * model.head_dim
+        heads = spec.num_query_heads(model.num_heads) + 3 * model.num_heads
+        total += count * heads * model.d_model * model.head_dim
     if not isinstance(model, TransformerXLConfig):
         return total + model.vocab_size * model.d_model
     ends = [*model.cutoffs, model.vocab_size]

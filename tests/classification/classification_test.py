@@ -424,6 +424,13 @@ class ConfigTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             small(**options, max_tokens=65)
 
+    def test_routing_is_refused(self):
+        attention = "routing(clusters=2, local_heads=1)"
+        with self.assertRaisesRegex(ValueError, "routing in a backbone, .* its centroids are"):
+            small("causal", attention=attention)
+        with self.assertRaisesRegex(ValueError, "earlier tokens only, so an Encoder has none"):
+            small("encoder", attention=attention)
+
     def test_a_folder_that_is_none(self):
         with self.assertRaisesRegex(ValueError, "model_dir must hold a config.json .* got /none"):
             Classifier.load("/none")

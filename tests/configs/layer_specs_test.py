@@ -17,6 +17,9 @@ SETTINGS = {
     layer_specs.Longformer: dict(window=3, dilations=(1, 2), block=4, max_global_tokens=5),
     layer_specs.BigBird: dict(block=4, random=1, seed=2, table=(((1,), (2,)),)),
     layer_specs.Linformer: dict(max_tokens=64, k=8, sharing="layerwise"),
+    layer_specs.Routing: dict(
+        clusters=3, local_heads=1, window=5, local_window=6, decay=0.9, commitment=0.01
+    ),
     layer_specs.DenseNet: dict(activation="gelu"),
     layer_specs.Switch: dict(
         experts=3,
@@ -98,6 +101,13 @@ class RulesTest(parameterized.TestCase):
         ("linformer(max_tokens=0)", "max_tokens must be at least 1, got 0"),
         ("linformer(max_tokens=100)", "k must be at most 100, got 128"),
         ("linformer(max_tokens=8, k=2, sharing='all')", "sharing must be one of none, headwise, "),
+        ("routing(clusters=2)", "local_heads must be given"),
+        ("routing(clusters=0, local_heads=1)", "clusters must be at least 1, got 0"),
+        ("routing(clusters=2, local_heads=0)", "local_heads must be at least 1, got 0"),
+        ("routing(clusters=2, local_heads=2)", "local_heads must be below num_heads 2, .* got 2"),
+        ("routing(clusters=2, local_heads=1, window=0)", "window must be at least 1, got 0"),
+        ("routing(clusters=2, local_heads=1, decay=2.0)", "decay must be at most 1, got 2.0"),
+        ("routing(clusters=2, local_heads=1, commitment=-1.0)", "commitment must be at least 0"),
         ("topk(k=2000000000)", "k must be at most 1073741824, got 2000000000"),
         ("local(window=1073741825)", "window must be at most 1073741824, got 1073741825"),
         (
@@ -154,6 +164,7 @@ class NotesTest(parameterized.TestCase):
         (("local(window=4)", "dense"), []),
         (("local(window=5)", "local(window=5)"), [r"local\(window=5\): .* 5 tokens .* of 4,"]),
         (("local(window=2, dilations=(1, 3))",), ["window of 6 tokens is longer"]),
+        (("routing(clusters=2, local_heads=1)", "dense"), ["read together, later ones included"]),
     )
     def test_windows_beyond_the_memory_are_logged(self, attention, expected):
         found = helpers.tiny_config(attention=attention).warnings()  # mem_len 4

@@ -22,6 +22,7 @@ _KINDS = (
     "xlnet_",
     "shaw_",
     "star_",
+    "routing_",
 )
 _PREFIXES = ("in.", "w.", "out.", "grad.")
 _ALSO = ("aux.kept",)

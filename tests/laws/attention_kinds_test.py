@@ -2,6 +2,7 @@
 
 import functools
 
+import keras
 from absl.testing import absltest, parameterized
 
 import helpers
@@ -14,12 +15,14 @@ SPECS = {
     "dilated": ("local(window=2, dilations=(1, 3), block=1)",),
     "longformer": ("longformer(window=2)", "longformer(window=2, dilations=(1, 2), block=2)"),
     "best of a window": ("local(window=5, k=2)",),
+    "routing": ("routing(clusters=3, local_heads=1, window=4, local_window=3)",),
     "mixed": ("local(window=2, block=1)", "dense"),
 }
 
 
 @functools.cache
 def make_model(kind, **changes):
+    keras.utils.set_random_seed(1)  # of weights that `loud` leaves: centroids
     sizes = dict(attention=SPECS[kind], mem_len=24)
     return helpers.loud(TransformerXL(helpers.tiny_config(**sizes | changes)))
 

@@ -2,6 +2,7 @@
 
 import functools
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
@@ -15,6 +16,7 @@ from txl_tf.ops.dropout import DropoutKey
 @functools.cache
 def gradients(jit, rematerialize, **changes):
     """Loss and gradients of a segment with memory and dropout, and how often a layer was traced."""
+    keras.utils.set_random_seed(1)  # of weights that `loud` leaves: centroids
     config = helpers.tiny_config(dropout=0.2, attention_dropout=0.2, **changes)
     model = helpers.loud(TransformerXL(config, rematerialize=rematerialize))
     ids, mems = helpers.draw_ids(2, 4), model.initial_mems(2)
@@ -35,8 +37,9 @@ def gradients(jit, rematerialize, **changes):
         with tf.GradientTape() as tape:
             nll, _ = model.nll(ids, ids[:, ::-1], mems, dropout_key=key, training=True)
             loss = tf.reduce_mean(nll)
+            loss += tf.add_n(model.losses) if model.losses else 0.0
         found = tape.gradient(loss, model.trainable_variables)
-        return [loss, *map(tf.convert_to_tensor, found)]
+        return [loss, *map(tf.convert_to_tensor, found), *model.cluster_sums()]
 
     return [value.numpy() for value in run(mems)], len(calls)
 
@@ -44,7 +47,12 @@ def gradients(jit, rematerialize, **changes):
 class RematerializeTest(parameterized.TestCase):
     @parameterized.product(
         jit=(False, True),
-        changes=({}, dict(untie_biases=True, pre_norm=True), dict(position="absolute", mem_len=0)),
+        changes=(
+            {},
+            dict(untie_biases=True, pre_norm=True),
+            dict(position="absolute", mem_len=0),
+            dict(attention=("routing(clusters=2, local_heads=1, window=3, commitment=0.1)",)),
+        ),
     )
     def test_gradients_stay(self, jit, changes):
         expected, once = gradients(False, False, **changes)

@@ -44,10 +44,10 @@ def finish(*processes):
 
 
 @functools.cache
-def steps_of(replicas, at_once=1, objective="causal"):
+def steps_of(replicas, at_once=1, kind="causal"):
     """What twenty steps on so many replicas give."""
-    path = _FOLDER / f"{replicas}-{at_once}-{objective}.npz"
-    finish(start(replicas, path, at_once, objective))
+    path = _FOLDER / f"{replicas}-{at_once}-{kind}.npz"
+    finish(start(replicas, path, at_once, kind))
     return dict(np.load(path))
 
 
@@ -77,6 +77,12 @@ class ReplicasTest(parameterized.TestCase):
 
     def test_permutations_are_those_of_one(self):
         self.assert_same(steps_of(2, 1, "permutation"), steps_of(1, 1, "permutation"))
+
+    @parameterized.parameters((2, 1), (2, 5))
+    def test_centroids_are_those_of_one(self, replicas, at_once):
+        expected = steps_of(1, kind="routing")
+        self.assertIn((1, 3, 4), [x.shape for x in expected.values()])
+        self.assert_same(steps_of(replicas, at_once, "routing"), expected)
 
     @parameterized.parameters(1, 5)
     def test_workers_give_the_numbers_of_one(self, at_once):

@@ -1,5 +1,7 @@
 """Laws of a training step: the meaning of its loss, and independence of splits of the rows."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -251,6 +253,70 @@ class MemoryTest(parameterized.TestCase):
             losses[asked] = told[:, 0]
         self.assertAlmostEqual(losses[True][2], losses[True][0], delta=atol_of(trainee))
         self.assertGreater(abs(losses[False][2] - losses[False][0]), 1e-3)
+
+
+class CentroidsTest(parameterized.TestCase):
+    """Centroids of routing attention move once in a step, by the sums over all its rows."""
+
+    SPEC = "routing(clusters=3, local_heads=1, window=4, local_window=3, decay=0.5)"
+
+    def make(self, model_class=TransformerXL, **options):
+        keras.utils.set_random_seed(1)
+        changes = dict(attention=(self.SPEC,), mem_len=6)
+        return Trainee(model_class, changes=changes, **(SMOOTH | options))
+
+    def centroids(self, trainee):
+        return [core.centroids.numpy() for core in trainee.model.routing_cores]
+
+    def test_by_hand(self):
+        trainee, batch = self.make(), make_batch()
+        key = DropoutKey(tf.constant([0, 0]), tf.range(ROWS))
+        trainee.model(batch.ids, trainee.memory, dropout_key=key, training=True)
+        (sums,), (old,) = trainee.model.cluster_sums(), self.centroids(trainee)
+        self.assertEqual(sums[..., -1].numpy().sum(), ROWS * TOKENS)
+        directions = tf.math.l2_normalize(sums[..., :-1], axis=-1)
+        expected = np.where(sums[..., -1:] > 0, 0.5 * old + 0.5 * directions, old)
+        trainee.steps(batch)
+        self.assertLess(farthest(self.centroids(trainee), [expected]), atol_of(trainee))
+        self.assertGreater(farthest([old], [expected]), 0.1)
+
+    def check_same(self, **options):
+        plain, other = self.make(), self.make(**options)
+        batches = [make_batch(seed) for seed in range(3)]
+        expected = plain.steps(*batches)
+        atol = atol_of(plain)
+        np.testing.assert_allclose(other.steps(*batches), expected, rtol=atol, atol=atol)
+        self.assertLess(farthest(self.centroids(other), self.centroids(plain)), atol)
+        self.assertLess(farthest(other.weights(), plain.weights()), atol)
+
+    @parameterized.parameters(
+        dict(accumulate_steps=2),
+        dict(accumulate_steps=4, compiled=True),
+        dict(model_class=functools.partial(TransformerXL, rematerialize=True), compiled=True),
+    )
+    def test_are_the_same_however_a_step_is_computed(self, **options):
+        self.check_same(**options)
+
+    @pytest.mark.slow
+    def test_are_the_same_by_xla(self):
+        self.check_same(jit=True, compiled=True, accumulate_steps=2)
+
+    def test_stay_where_a_step_is_skipped_or_has_no_target(self):
+        trainee = self.make()
+        before = self.centroids(trainee)
+        trainee.steps(make_batch(targets=np.full([ROWS, TOKENS], -1, np.int32)))
+        self.assertEqual(farthest(self.centroids(trainee), before), 0.0)
+        bias = trainee.model.softmax.biases[0]
+        bias.assign(np.full(bias.shape, np.nan))
+        self.assertEqual(trainee.steps(make_batch())[0][4], 1.0)
+        self.assertEqual(farthest(self.centroids(trainee), before), 0.0)
+
+    def test_commitment_is_an_auxiliary_loss(self):
+        trainee = self.make()
+        auxiliary = trainee.steps(make_batch())[0][7]
+        (loss,) = trainee.model.losses
+        self.assertAlmostEqual(auxiliary, float(loss), delta=atol_of(trainee))
+        self.assertGreater(auxiliary, 0.0)
 
 
 class DropoutTest(parameterized.TestCase):

@@ -6,6 +6,7 @@ from txl_tf.attention.dense import DenseAttention
 from txl_tf.attention.linformer import LinformerAttention
 from txl_tf.attention.local import LocalAttention
 from txl_tf.attention.longformer import LongformerAttention
+from txl_tf.attention.routing import RoutingAttention
 from txl_tf.attention.top_k import TopKAttention
 from txl_tf.configs.layer_specs import LayerSpec
 
@@ -16,6 +17,7 @@ ATTENTION = {
     "longformer": LongformerAttention,
     "bigbird": BigBirdAttention,
     "linformer": LinformerAttention,
+    "routing": RoutingAttention,
 }
 
 

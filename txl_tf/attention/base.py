@@ -23,7 +23,10 @@ class AttentionCore(keras.layers.Layer):
       returns [B, H, T, K].
 
     Call arguments by keyword: `visibility` (an `attention_mask.AttentionMask`), `dropout_key` (None
-    for no dropout) and, if `TAKES_INPUT`, `x` [B, T, D], the input of the queries.
+    for no dropout); if `TAKES_INPUT`, `x` [B, T, D], the input of the queries; and if `ROUTES`,
+    `real` [B, T] bool, the mask of real tokens, None is all.
+
+    Of the H heads of keys, `spec.num_query_heads(H)`, the first, have queries and encodings.
 
     Args:
       spec: the kind's `configs.layer_specs.LayerSpec`.
@@ -32,6 +35,7 @@ class AttentionCore(keras.layers.Layer):
     """
 
     TAKES_INPUT = False  # whether `call` takes `x`
+    ROUTES = False  # whether tokens compete for clusters; see `attention.routing`
 
     def __init__(self, spec, *, dropout=0.0, site=0, **kwargs):
         super().__init__(**kwargs)

@@ -77,6 +77,7 @@ class ClassifierConfig:
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        backbones.check_attention(self.model)
         backbones.check_pooling(self.text.pooling, self.model.is_causal)
         if self.model.is_causal and self.text.global_tokens != "none":
             raise ValueError(

@@ -70,8 +70,6 @@ def main(argv: list[str]) -> None:
         model = model.with_lengths(mem_len=0)
     batches.metadata.check_vocabulary(loaded.tokenizer.vocab_size, loaded.tokenizer.checksum)
     logging.info("step=%d %s", loaded.step, settings)
-    for note in loaded.model.config.warnings():
-        logging.info(note)
     with Progress("evaluate", "tokens") as progress:
         clock = _Clock(progress)
         found = evaluation.evaluate(

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from txl_tf.cli import config_flags
 from txl_tf.configs import choices, presets
@@ -98,6 +98,8 @@ def load(
     config = config_flags.resolve(start)
     _check_changes(start, config)
     model = loaded.model.with_lengths(**{name: getattr(config.eval, name) for name in _LENGTHS})
+    for message in model.config.warnings():
+        logging.info(message)
     return dataclasses.replace(loaded, model=model, config=config)
 
 

@@ -32,6 +32,19 @@ def name_of(config: object) -> str:
     raise ValueError(f"config must be a {known}, got {config!r}")
 
 
+def check_attention(config: Any) -> None:
+    """Raises if a backbone's attention needs the training of a language model.
+
+    Raises:
+      ValueError: gives the reason.
+    """
+    if isinstance(config, TransformerXLConfig) and config.depends_on_segment:
+        raise ValueError(
+            f"attention must not be routing in a backbone, got {', '.join(config.attention)}: its "
+            "centroids are learned only in the training of a language model"
+        )
+
+
 def check_pooling(pooling: str, is_causal: bool) -> None:
     """Raises if a pooling is unknown, or unsuitable for a causal backbone.
 

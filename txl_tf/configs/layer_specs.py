@@ -91,6 +91,15 @@ class LayerSpec(Spec):
         """Largest number of tokens of a text; None is no limit."""
         return None
 
+    @property
+    def depends_on_segment(self) -> bool:
+        """Whether outputs depend on which tokens are read together, later ones included."""
+        return False
+
+    def num_query_heads(self, num_heads: int) -> int:
+        """Returns the number of heads with queries and positions; others use keys as queries."""
+        return num_heads
+
     def num_scores(self, num_keys: int) -> int:
         """Returns the number of scores that a query has, in each head."""
         return num_keys if self.reach is None else min(num_keys, self.reach + 1)
@@ -341,6 +350,59 @@ class Linformer(LayerSpec):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Routing(LayerSpec):
+    """Attention within clusters of similar tokens; see `txl_tf.attention.routing`.
+
+    Attributes:
+      clusters: number of clusters of a head, C; about the square root of the number of tokens.
+      local_heads: number of heads with a sliding window and positions; the others are routed.
+      window: number of tokens of a cluster, w.
+      local_window: number of tokens before it that a token sees in a local head.
+      decay: of the moving average that updates the centroids in each training step.
+      commitment: factor of the auxiliary loss, the mean squared difference between a token's
+        direction and its nearest centroid.
+    """
+
+    name = "routing"
+
+    clusters: int
+    local_heads: int
+    window: int = 128
+    local_window: int = 256
+    decay: float = 0.999
+    commitment: float = 1e-4
+
+    def _check(self) -> None:
+        check_between(self, 1, LONGEST, "clusters", "local_heads", "window", "local_window")
+        check_between(self, 0, 1, "decay")
+        check_between(self, 0, _LARGEST_FACTOR, "commitment")
+
+    @property
+    def depends_on_segment(self) -> bool:
+        return True
+
+    def num_query_heads(self, num_heads: int) -> int:
+        return self.local_heads
+
+    def num_scores(self, num_keys: int) -> int:
+        in_window = min(num_keys, self.local_window + 1)
+        in_clusters = -(-self.clusters * min(num_keys, self.window) ** 2 // max(num_keys, 1))
+        return max(in_window, in_clusters)
+
+    def check_in(self, model: Architecture) -> None:
+        if not model.is_causal:
+            raise ValueError(
+                "routing attends to earlier tokens only, so an Encoder has none; choose "
+                "longformer, bigbird or linformer"
+            )
+        if self.local_heads >= model.num_heads:
+            raise ValueError(
+                f"local_heads must be below num_heads {model.num_heads}, which leaves the others "
+                f"to be routed, got {self.local_heads}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DenseNet(LayerSpec):
     """Two projections; see `txl_tf.feed_forward.dense`.
 
@@ -404,7 +466,7 @@ class Switch(LayerSpec):
 
 
 ATTENTION: Mapping[str, type[LayerSpec]] = {
-    spec.name: spec for spec in (Dense, TopK, Local, Longformer, BigBird, Linformer)
+    spec.name: spec for spec in (Dense, TopK, Local, Longformer, BigBird, Linformer, Routing)
 }
 FEED_FORWARD: Mapping[str, type[LayerSpec]] = {spec.name: spec for spec in (DenseNet, Switch)}
 

@@ -110,6 +110,11 @@ class StackConfig:
         return any(spec.has_global_tokens for spec in self.attention_specs[: self.num_layers])
 
     @property
+    def depends_on_segment(self) -> bool:
+        """Whether outputs depend on which tokens are read together, later ones included."""
+        return any(spec.depends_on_segment for spec in self.attention_specs[: self.num_layers])
+
+    @property
     def token_limit(self) -> int | None:
         """Largest number of tokens of a text that every layer can read; None is no limit."""
         specs = self.attention_specs[: self.num_layers]
@@ -275,12 +280,20 @@ class TransformerXLConfig(StackConfig):
         return True
 
     def warnings(self) -> list[str]:
-        """Returns valid but surprising settings: windows that reach beyond the memory."""
-        return [
+        """Returns valid but surprising settings: long windows, competition in a segment."""
+        specs = dict(zip(self.attention, self.attention_specs, strict=True))
+        windows = [
             f"attention {text}: the window of {spec.reach} tokens is longer than the memory of "
             f"{self.mem_len}, so the first token of a segment sees only {self.mem_len} before it"
-            for text, spec in dict(zip(self.attention, self.attention_specs, strict=True)).items()
+            for text, spec in specs.items()
             if spec.reach is not None and spec.reach > self.mem_len
+        ]
+        return windows + [
+            f"attention {text}: the tokens that are read together, later ones included, decide "
+            "which of them a token sees, so scores depend on the segment length, and generation, "
+            "token by token, differs from training"
+            for text, spec in specs.items()
+            if spec.depends_on_segment
         ]
 
     @property

@@ -71,6 +71,7 @@ _TINY_VARIANTS: dict[str, dict[str, Any]] = {
     "topk": dict(attention=("topk(k=8)",)),
     "local": dict(attention=("local(window=32)",)),
     "dilated": dict(attention=("local(window=32)", "local(window=32, dilations=(1, 2))")),
+    "routing": dict(attention=("routing(clusters=8, local_heads=2, window=16, local_window=32)",)),
     "switch": dict(feed_forward=("dense", "switch(experts=4)")),
 }
 

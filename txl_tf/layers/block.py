@@ -24,9 +24,11 @@ class Block(ConfiguredLayer):
       past_keys, past_values: [B, H, M, K], `keys_values` of this layer's memory, oldest first.
       encodings: [H, R, K'], `encodings` of the distances, farthest first, or None.
       content_bias, position_bias: [H, K], only if all layers share them (`untie_biases` is off).
-      real: [B, T] bool, mask of real tokens, for nets that route them; None is all.
-      returns [B, T, D], and keys and values of memory and segment, [B, H, S, K] each; if the net
-        routes tokens, also its `routing` [3]: auxiliary loss, dropped fraction, expert entropy.
+      real: [B, T] bool, mask of real tokens, for layers that route them; None is all.
+      returns [B, T, D]; keys and values of memory and segment, [B, H, S, K] each; and two tuples:
+        of the net's `routing` [3] (auxiliary loss, dropped fraction, expert entropy) if it routes
+        tokens, and of the attention core's `commitment` and `cluster_sums` if it does, in training;
+        else empty.
 
     Args:
       config: the `LayerConfig`.
@@ -36,6 +38,7 @@ class Block(ConfiguredLayer):
     def __init__(self, config, *, site=0, **kwargs):
         super().__init__(config, site=site, **kwargs)
         self.routing = None  # of the last call, if the net routes tokens
+        self.cluster_sums = None  # of the last call in training, if attention routes them
         self.attention = self.attention_class()(
             config, site=site, dtype=self.dtype_policy, name="attention"
         )
@@ -106,7 +109,7 @@ class Block(ConfiguredLayer):
         new_keys, new_values = self.attention.keys_values(normed)
         keys = kv_cache.join(past_keys, new_keys, visibility.ring_index)  # [B, H, S, K]
         values = kv_cache.join(past_values, new_values, visibility.ring_index)
-        output, *routing = self.sublayers(
+        x, routing, clusters = self.sublayers(
             x,
             normed,
             keys,
@@ -118,7 +121,7 @@ class Block(ConfiguredLayer):
             dropout_key=dropout_key,
             real=real,
         )
-        return output, keys, values, *routing
+        return x, keys, values, routing, clusters
 
     def sublayers(
         self,
@@ -138,8 +141,9 @@ class Block(ConfiguredLayer):
 
         Shapes: normed [B, T, D], x as attention reads it; keys, values [B, H, S, K]; the other
         arguments are those of a call, `attention_arguments` those of the attention layer. Returns
-        [B, T, D], and the routing if the net routes tokens.
+        [B, T, D], and the two tuples of a call.
         """
+        core = self.attention.attend
         attended = self.attention(
             normed if self.attention.NORMS_QUERIES else x,
             keys,
@@ -149,6 +153,7 @@ class Block(ConfiguredLayer):
             position_bias,
             dropout_key=dropout_key,
             normed=normed,
+            **({"real": real} if core.ROUTES else {}),
             **attention_arguments,
         )
         x += dropouts.dropout(attended, self.config.dropout, dropout_key, self.site + 1)
@@ -160,4 +165,7 @@ class Block(ConfiguredLayer):
         )
         x += dropouts.dropout(output, self.config.dropout, dropout_key, self.site + 3)
         routing = (self.feed_forward.routing,) if self.feed_forward.ROUTES else ()
-        return x if self.config.pre_norm else self.feed_forward_norm(x), *routing
+        is_counted = core.ROUTES and dropout_key is not None
+        clusters = (core.commitment, core.cluster_sums) if is_counted else ()
+        x = x if self.config.pre_norm else self.feed_forward_norm(x)
+        return x, routing, clusters

@@ -22,6 +22,7 @@ class Attention(ConfiguredLayer):
       encodings: [H, R, K'], the result of `encodings`, farthest first; keys beyond the table get a
         position score of 0. None without position scores.
       content_bias, position_bias: [H, K], only for kinds that use them, unless owned by the layer.
+      real: [B, T] bool, mask of real tokens, for cores that route them; None is all.
       normed: [B, T, D], the input of keys and values, if not x.
       returns [B, T, D]; the caller applies dropout and adds the residual.
 
@@ -46,14 +47,15 @@ class Attention(ConfiguredLayer):
         )
 
     def build(self, x_shape, *_, **__):
-        d_model = self.config.d_model
-        size = (self.config.num_heads, self.config.head_dim)
-        self.query_kernel = self._weight("query_kernel", (d_model, *size))
+        d_model, width = self.config.d_model, self.config.head_dim
+        size = (self.config.num_heads, width)
+        query_size = (self.config.attention.num_query_heads(self.config.num_heads), width)
+        self.query_kernel = self._weight("query_kernel", (d_model, *query_size))
         self.key_kernel = self._weight("key_kernel", (d_model, *size))
         self.value_kernel = self._weight("value_kernel", (d_model, *size))
-        self._build_positions(size)
+        self._build_positions(query_size)
         self.output_kernel = self._weight("output_kernel", (*size, d_model))
-        self._build_biases(size)
+        self._build_biases(query_size)
         self.attend.build_weights(d_model, *size, self.config.init_std)
         self.attend.built = True
 
@@ -96,6 +98,7 @@ class Attention(ConfiguredLayer):
         visibility,
         dropout_key=None,
         normed=None,
+        real=None,
     ):
         query = linear.project_to_heads(x, self.query_kernel)
         attended = self.attend(
@@ -106,6 +109,7 @@ class Attention(ConfiguredLayer):
             visibility=visibility,
             dropout_key=dropout_key,
             **({"x": x if normed is None else normed} if self.attend.TAKES_INPUT else {}),
+            **({"real": real} if self.attend.ROUTES else {}),
         )  # [B, H, T, K]
         return linear.project_from_heads(attended, self.output_kernel)
 
@@ -135,6 +139,8 @@ class RelativeAttention(Attention):
     def queries(self, query, content_bias, position_bias):
         if self.config.untie_biases:
             content_bias, position_bias = self.content_bias, self.position_bias
+        heads = query.shape[1]
+        content_bias, position_bias = content_bias[:heads], position_bias[:heads]
         return query + content_bias[:, tf.newaxis], query + position_bias[:, tf.newaxis]
 
 

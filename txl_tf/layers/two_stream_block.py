@@ -125,13 +125,13 @@ class TwoStreamBlock(Block):
         dropout_key=None,
         query_key=None,
     ):
-        content, keys, values = super().call(
+        content, keys, values, *_ = super().call(
             x, past_keys, past_values, encodings, visibility=visibility, dropout_key=dropout_key
         )
         if query is None:
             return (content,)
         normed = self.attention_norm(query) if self.config.pre_norm else query
-        (query,) = self.sublayers(
+        query, *_ = self.sublayers(
             query,
             normed,
             keys,

@@ -68,7 +68,8 @@ def run(
 ):
     """Runs the blocks in turn.
 
-    Blocks that route tokens set their `routing`, and in training add their auxiliary losses.
+    Blocks that route tokens set their `routing` and, in training, their `cluster_sums`, and add
+    their auxiliary losses.
 
     Shapes:
       x: [B, T, D].
@@ -105,12 +106,14 @@ def run(
             run_block = tf.recompute_grad(run_block)
         # No None among the arguments: tf.recompute_grad takes only tensors.
         position_args = () if layer_encodings is None else (layer_encodings, *shared)
-        x, keys, values, *routing = run_block(x, *past, *position_args)
+        x, keys, values, routing, clusters = run_block(x, *past, *position_args)
         states.append(x)
         joined.append((keys, values))
         block.routing = routing[0] if routing else None
-        if routing and dropout_key is not None:
-            block.add_loss(routing[0][0])  # here, as recomputation must not add it again
+        block.cluster_sums = clusters[1] if clusters else None
+        if dropout_key is not None:  # here, as recomputation must not add losses again
+            for loss in (*(x[0] for x in routing), *clusters[:1]):
+                block.add_loss(loss)
     return states, joined
 
 

@@ -15,8 +15,8 @@ _UNCHANGED: Any = object()
 class RecurrentModel(scoring_model.ScoringModel):
     """Base class of models with a memory of layer inputs: it goes in and comes out of each call.
 
-    Subclasses return scores and the new memory, and take `weights_of`, another model of their class
-    whose layers they share.
+    Subclasses have `blocks`, return scores and the new memory, and take `weights_of`, another model
+    of their class whose layers they share.
 
     Args:
       config: the architecture, of class `CONFIG`.
@@ -87,6 +87,39 @@ class RecurrentModel(scoring_model.ScoringModel):
                     f"mem_len {state.shape[1]} and width {state.shape[2]}; start from initial_mems"
                 )
         return mems
+
+    @property
+    def routing_cores(self):
+        """Attention cores that route tokens to clusters, first layer to last."""
+        cores = [block.attention.attend for block in self.blocks]
+        return [core for core in cores if core.ROUTES]
+
+    def cluster_sums(self):
+        """Returns the `cluster_sums` of the last call in training, of each of `routing_cores`.
+
+        Shapes: [H, C, K + 1] float32 each, see `RoutingAttention`. Inside a graph, of this graph.
+        """
+        return [block.cluster_sums for block in self.blocks if block.attention.attend.ROUTES]
+
+    def move_centroids(self, cluster_sums, good=True):
+        """Updates the centroids of routing attention, once for an optimizer step.
+
+        Args:
+          cluster_sums: of all rows of the step, as `cluster_sums()`.
+          good: boolean scalar, whether to update them.
+        """
+        for core, sums in zip(self.routing_cores, cluster_sums, strict=True):
+            core.move_centroids(sums, good)
+
+    def train_step(self, data):
+        metrics = super().train_step(data)
+        sums = self.cluster_sums()
+        if sums:
+            context = tf.distribute.get_replica_context()
+            sums = context.all_reduce("SUM", sums)
+            finite = [tf.reduce_all(tf.math.is_finite(x)) for x in sums]
+            self.move_centroids(sums, tf.reduce_all(finite))
+        return metrics
 
     def scores_in(self, outputs):
         scores, _ = outputs

@@ -36,9 +36,11 @@ class Head(scoring_model.ScoringModel):
 
     def __init__(self, config, *, segment_len=None, **kwargs):
         super().__init__(**kwargs)
+        name = backbones.name_of(config)
+        backbones.check_attention(config)
         self.config = config
         self.segment_len = segment_len
-        self._reader = BACKBONES[backbones.name_of(config)](config, segment_len, self.dtype_policy)
+        self._reader = BACKBONES[name](config, segment_len, self.dtype_policy)
         self.backbone = self._reader.model
         self.seed_generator = keras.random.SeedGenerator()
 

@@ -189,6 +189,19 @@ class AttentionMask:
         first = shape_of(scores)[3] - 1 - self.ring_index  # column of the key at index 0
         return tf.concat([scores[..., first:], scores[..., :first]], axis=3)
 
+    def from_ring_order(self, scores):
+        """Inverse of `to_ring_order`: the key at S - 1 is the query's own. [..., S] -> the same."""
+        if self.ring_index is None:
+            return scores
+        first = self.ring_index + 1
+        return tf.concat([scores[..., first:], scores[..., :first]], axis=-1)
+
+    def to_ring_indices(self, indices, num_keys):
+        """Returns the index in the ring buffer of keys counted from the oldest. int32 -> int32."""
+        if self.ring_index is None:
+            return indices
+        return (indices + self.ring_index + 1) % num_keys
+
     def _dense_ring(self, num_keys):
         age = (self.ring_index - tf.range(num_keys)) % num_keys  # [S]: tokens since it was written
         seen = self.in_reach(age) & (age <= self.remembered[:, tf.newaxis])  # [B, S]

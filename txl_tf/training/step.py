@@ -152,7 +152,7 @@ class _ReplicaStep:
         num_real = context.all_reduce("SUM", num_real)
         inputs = _Inputs(examples, rows)
         sums, new_memory = self._sums(inputs, memory, tf.maximum(num_real, 1.0))
-        nats, auxiliary, routing, gradients = context.all_reduce("SUM", sums)
+        nats, auxiliary, routing, cluster_sums, gradients = context.all_reduce("SUM", sums)
         if self._loss_scale is not None:
             gradients = [gradient / self._loss_scale.factor for gradient in gradients]
         rate = tf.identity(optimizer.learning_rate)  # before `apply` counts the step
@@ -165,6 +165,7 @@ class _ReplicaStep:
             clip_norm=config.train.clip_norm,
             num_replicas=self._num_replicas,
         )
+        model.move_centroids(cluster_sums, result.applied)
         if self._loss_scale is not None:
             self._loss_scale.update(result.good)
         memory = tf.nest.map_structure(lambda x, y: tf.where(result.good, x, y), new_memory, memory)
@@ -182,15 +183,20 @@ class _ReplicaStep:
         ), memory
 
     def _sums(self, inputs, memory, num_real):
-        """Returns ([nats, auxiliary, routing, gradients], new memory), summed over all parts."""
+        """Returns (sums, new memory), summed over all parts.
+
+        The sums are [nats, auxiliary, routing, cluster_sums, gradients].
+        """
 
         def part_sums(part, memory):
             return self._gradients(part, memory, num_real)
 
         if self._num_parts == 1:
             return part_sums(inputs, memory)
-        gradients = [tf.zeros(v.shape) for v in self._model.trainable_variables]
-        zeros = [tf.zeros([]), tf.zeros([]), tf.zeros([2]), gradients]
+        model = self._model
+        gradients = [tf.zeros(v.shape) for v in model.trainable_variables]
+        cluster_sums = [tf.zeros(core.sums_shape) for core in model.routing_cores]
+        zeros = [tf.zeros([]), tf.zeros([]), tf.zeros([2]), cluster_sums, gradients]
         return _in_parts(part_sums, self._num_parts, inputs, memory, zeros)
 
     def _gradients(self, inputs, memory, num_real):
@@ -221,7 +227,7 @@ class _ReplicaStep:
         routing = share * (tf.fill([2], -1.0) if routing is None else routing)
         # Densify embedding gradients: IndexedSlices may repeat rows, whose sum the norm is of.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        return [nats, auxiliary, routing, gradients], memory
+        return [nats, auxiliary, routing, model.cluster_sums(), gradients], memory
 
 
 def _scored(targets, fraction):

@@ -12,6 +12,7 @@ class Update(NamedTuple):
     """Result of an update, as scalars."""
 
     good: Any  # bool: whether losses, norm and bound are finite
+    applied: Any  # bool: whether weights and slots were updated
     gradient_norm: Any  # before clipping
     weight_bound: Any  # upper bound of all weights after the update
 
@@ -50,5 +51,6 @@ def apply(
     good = tf.reduce_all(tf.math.is_finite(tf.stack([*losses, norm, bound])))
     # Keras sums gradients over replicas, and these are sums already.
     gradients = [gradient / num_replicas for gradient in gradients]
-    optimizer.apply_if(good & (num_real > 0), gradients, variables)
-    return Update(good, norm, bound)
+    applied = good & (num_real > 0)
+    optimizer.apply_if(applied, gradients, variables)
+    return Update(good, applied, norm, bound)

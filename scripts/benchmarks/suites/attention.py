@@ -5,13 +5,15 @@ Times the attention core alone, forward and backward as in training, for one row
 
     dense                 all earlier tokens
     local                 128 earlier tokens
+    routing               128 earlier tokens in one head; in the other, those of the same of sqrt(n)
+                          clusters, which take sqrt(n) tokens each
     local, dilated        64 earlier tokens; in half of the heads every second one
     dense, both ways      all tokens
     longformer            128 tokens on either side and 4 global tokens, with their projections
     bigbird               the own block of 64, its neighbours, the first, the last, 3 random ones
     linformer             128 mixtures of all tokens
 
-The first three are causal; the others are bidirectional and compared with bidirectional dense
+The first four are causal; the others are bidirectional and compared with bidirectional dense
 attention. All but linformer have Transformer-XL's positions. At the shortest length, the outputs of
 windows are checked against dense attention under the same mask; tests check the rest.
 
@@ -49,7 +51,7 @@ class Kind(NamedTuple):
     """A kind of attention.
 
     Attributes:
-      spec: spec of the core; {length} stands for that of the text.
+      spec: spec of the core; {length} stands for that of the text, {root} for its square root.
       baseline: the kind of dense attention to compare with.
       lookahead: see `attention_mask.AttentionMask`.
     """
@@ -63,6 +65,9 @@ _BOTH_WAYS: dict[str, Any] = dict(baseline="dense, both ways", lookahead=None)
 _KINDS = {
     "dense": Kind("dense"),
     "local": Kind(f"local(window={_WINDOW})"),
+    "routing": Kind(
+        f"routing(clusters={{root}}, window={{root}}, local_heads=1, local_window={_WINDOW})"
+    ),
     "local, dilated": Kind(f"local(window={_WINDOW // 2}, dilations=(1, 2))"),
     "dense, both ways": Kind("dense", **_BOTH_WAYS),
     "longformer": Kind(f"longformer(window={_WINDOW}, max_global_tokens={_GLOBAL})", **_BOTH_WAYS),
@@ -97,9 +102,12 @@ class Core:
             global_tokens=tf.range(length)[tf.newaxis] % (length // _GLOBAL) == 0,
         )
         draw = np.random.default_rng(0).normal
-        shape = [1, _HEADS, length, _WIDTH]
-        self.inputs = [tf.constant(draw(size=shape), tf.float32) for _ in range(4)]
-        self.core = _core(kind.spec.format(length=length))
+        self.core = _core(kind.spec.format(length=length, root=math.isqrt(length)))
+        query_heads = self.core.spec.num_query_heads(_HEADS)
+        self.inputs = [
+            tf.constant(draw(size=[1, heads, length, _WIDTH]), tf.float32)
+            for heads in (query_heads, query_heads, _HEADS, _HEADS)
+        ]
         self.core.build_weights(_HEADS * _WIDTH, _HEADS, _WIDTH, 0.02)
         self.core.built = True
         if self.core.TAKES_INPUT:
@@ -107,7 +115,7 @@ class Core:
             self.inputs.append(tf.constant(draw(size=shape), tf.float32))
         reach = min(length - 1, self.core.spec.reach or length)
         rows = 1 + reach * (1 if kind.lookahead == 0 else 2)
-        self.encodings = tf.constant(draw(size=[_HEADS, rows, _WIDTH]), tf.float32)
+        self.encodings = tf.constant(draw(size=[query_heads, rows, _WIDTH]), tf.float32)
         self._step = tf.function(self._forward_and_backward, autograph=False)
 
     def __call__(self) -> np.ndarray:

@@ -79,6 +79,7 @@ class ExportTest(parameterized.TestCase):
         dict(attention_span=3, segment_len=12),
         dict(attention=("local(window=3, block=2)",), segment_len=12),
         dict(attention=("longformer(window=3, block=2)",), segment_len=12),
+        dict(attention=("routing(clusters=3, local_heads=1, window=4)",), segment_len=12),
         dict(
             attention=("local(window=2, dilations=(1, 3), block=1, k=2)", "dense"), segment_len=12
         ),
