@@ -4,7 +4,7 @@ from absl.testing import absltest, parameterized
 
 from txl_tf.configs import backbones as backbone_configs
 from txl_tf.configs import choices
-from txl_tf.conversion import export_checkpoint, formats
+from txl_tf.conversion import export_checkpoint, import_checkpoint
 from txl_tf.export.edge import quantization
 from txl_tf.inference import decode_state
 from txl_tf.models import backbones, pooling
@@ -14,8 +14,8 @@ _TABLES = {
     "STRATEGIES": distribution.STRATEGIES,
     "STATES": decode_state.STATES,
     "QUANTIZATIONS": quantization.QUANTIZATIONS,
-    "IMPORT_FORMATS": formats.FORMATS,
-    "EXPORT_FORMATS": export_checkpoint.TARGETS,
+    "IMPORT_FORMATS": import_checkpoint.IMPORTERS,
+    "EXPORT_FORMATS": export_checkpoint.EXPORTERS,
     "POOLINGS": pooling.POOLING,
 }
 

@@ -2,11 +2,13 @@
 
     txl-export --format=tf1 --model_dir=RUN --output_dir=DIR
     txl-export --format=huggingface --model_dir=RUN --output_dir=DIR
+    txl-export --format=xlnet --model_dir=RUN --output_dir=DIR
 
 tf1 writes model.ckpt-STEP and config.json with the original's flags; huggingface writes the files
-of TransfoXLLMHeadModel.from_pretrained. The tokenizer is written to DIR/tokenizer. A warning lists
-what the other code computes differently with the same weights; options that it does not support
-are refused. The last line of stdout is one JSON object.
+of TransfoXLLMHeadModel.from_pretrained, xlnet those of XLNetLMHeadModel.from_pretrained. The
+tokenizer is written to DIR/tokenizer. A warning lists what the other code computes differently with
+the same weights; options that it does not support are refused. The last line of stdout is one JSON
+object.
 """
 
 import json

@@ -3,6 +3,7 @@ r"""Imports another implementation's checkpoint into a new model_dir.
     txl-import --format=tf1 --checkpoint=DIR/model.ckpt-0 \
         --preset=wt103_large --vocab=DIR/cache.pkl --model_dir=RUN
     txl-import --format=huggingface --checkpoint=FOLDER --model_dir=RUN
+    txl-import --format=xlnet --checkpoint=FOLDER --model_dir=RUN
 
 Infers most of the architecture from the shapes of the tensors; the rest (mem_len, clamp_len and
 others) comes from --config, --preset or flags, and contradictions are refused. Nothing is written
@@ -32,7 +33,7 @@ _FORMAT = flags.DEFINE_enum(
 _CHECKPOINT = flags.DEFINE_string(
     "checkpoint",
     None,
-    "Path of the file, prefix (tf1) or folder (tf1, huggingface).",
+    "Path of the file, prefix (tf1, xlnet) or folder (tf1, huggingface, xlnet).",
     required=True,
 )
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "New folder to write.", required=True)
@@ -102,9 +103,15 @@ def _given() -> tuple[dict[str, Any], list[str]]:
     """Returns hyperparameters that shapes do not show, and their sources; later ones win."""
     found: dict[str, Any] = {}
     sources = ["shapes"]
+    kinds = hparams.FLAGS
+    if _FORMAT.value == "xlnet":
+        kinds = hparams.XLNET_FLAGS
+        for flag in ("preset", "verify_io"):
+            if flags.FLAGS[flag].present:
+                raise app.UsageError(f"--{flag} must be left out: it is of a Transformer-XL")
     path = None if _CONFIG.value else _beside(_CHECKPOINT.value)
     if path:
-        found |= hparams.read(path)
+        found |= hparams.read(path, kinds)
         sources.append(path)
     if _PRESET.value:
         preset = hparams.from_config(presets.preset(_PRESET.value).model)
@@ -112,7 +119,7 @@ def _given() -> tuple[dict[str, Any], list[str]]:
         found |= preset
         sources.append(f"preset {_PRESET.value}")
     if _CONFIG.value:
-        found |= hparams.read(_CONFIG.value)
+        found |= hparams.read(_CONFIG.value, kinds)
         sources.append(_CONFIG.value)
     by_flag = {name: flag.value for name, flag in _LENGTHS.items() if flag.value is not None}
     sources += [f"--{_LENGTHS[name].name}" for name in by_flag]

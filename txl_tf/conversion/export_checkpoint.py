@@ -1,16 +1,18 @@
 """Export of a model_dir to another implementation's files."""
 
+import math
 import os
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from absl import logging
 
 from txl_tf import model_dir as model_dirs
 from txl_tf.configs.model import TransformerXLConfig
-from txl_tf.conversion import huggingface, original_layout, tensors, tf1
+from txl_tf.conversion import huggingface, original_layout, tensors, tf1, xlnet
 from txl_tf.data import files, outputs
+from txl_tf.models.recurrent_model import RecurrentModel
 from txl_tf.models.transformer_xl import TransformerXL
 
 
@@ -32,7 +34,50 @@ class Target(Protocol):
         """Writes values named as in `original_layout.parameters` into an empty folder."""
 
 
+class Exporter(Protocol):
+    """Interface of the export to a format; `CONFIG` is the class of its models' configs."""
+
+    CONFIG: Any
+
+    def unsupported_options(self, config: Any, /) -> list[str]:
+        """Returns the options of `config` that the format cannot represent."""
+
+    def known_differences(self, config: Any, /) -> list[str]:
+        """Returns the computations in which the other code differs for these weights."""
+
+    def write(self, folder: str, model: Any, step: int, /) -> list[tensors.Move]:
+        """Writes a model into an empty folder; returns what became of each parameter."""
+
+
+class TransformerXLExporter:
+    """Exporter to a format of `TARGETS`, by way of the TensorFlow original's layout."""
+
+    CONFIG = TransformerXLConfig
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.known_differences = target.known_differences
+
+    def unsupported_options(self, config: TransformerXLConfig) -> list[str]:
+        return only_here(config) + self._target.unsupported_options(config)
+
+    def write(self, folder: str, model: TransformerXL, step: int) -> list[tensors.Move]:
+        self._target.write(folder, original_layout.values_of(model), model.config, step)
+        return [
+            (
+                tuple(weight.path.partition("/")[2] for weight in parameter.weights),
+                parameter.shape,
+                (self._target.source_name(name),),
+            )
+            for name, parameter in original_layout.parameters(model).items()
+        ]
+
+
 TARGETS: dict[str, Target] = {"tf1": tf1, "huggingface": huggingface}
+EXPORTERS: dict[str, Exporter] = {
+    **{name: TransformerXLExporter(target) for name, target in TARGETS.items()},
+    "xlnet": xlnet,
+}
 TOKENIZER = "tokenizer"  # its folder
 
 
@@ -45,40 +90,41 @@ def export_checkpoint(format_name: str, loaded: model_dirs.Loaded, output_dir: s
       ValueError: the format cannot represent the model, or output_dir is not new.
     """
     with outputs.held("output_dir", output_dir) as output, output.filled() as draft:
-        elements = write(format_name, loaded.model, draft, loaded.step)
+        moves = _write(format_name, loaded.model, draft, loaded.step)
         tokenizer_dir = os.path.join(draft, TOKENIZER)
         files.make_folder(tokenizer_dir)
         loaded.tokenizer.save(tokenizer_dir)
-    moves = [
-        (
-            tuple(weight.path.partition("/")[2] for weight in parameter.weights),
-            parameter.shape,
-            (TARGETS[format_name].source_name(name),),
-        )
-        for name, parameter in original_layout.parameters(loaded.model).items()
-    ]
     for line in tensors.summarise_mapping(moves):
         logging.info("%s", line)
-    return elements
+    return _num_elements(moves)
 
 
-def write(format_name: str, model: TransformerXL, folder: str, step: int = 0) -> int:
+def write(format_name: str, model: RecurrentModel, folder: str, step: int = 0) -> int:
     """Writes only the weights, into an empty folder; returns their number.
 
     Raises:
       ValueError: the format cannot represent the model.
     """
-    target, config = TARGETS[format_name], model.config
-    unsupported = only_here(config) + target.unsupported_options(config)
+    return _num_elements(_write(format_name, model, folder, step))
+
+
+def _write(format_name: str, model: RecurrentModel, folder: str, step: int) -> list[tensors.Move]:
+    exporter, config = EXPORTERS[format_name], model.config
+    if not isinstance(config, exporter.CONFIG):
+        expected, actual = exporter.CONFIG.__name__, type(config).__name__
+        raise ValueError(f"model must have a {expected} for format {format_name}, got a {actual}")
+    unsupported = exporter.unsupported_options(config)
     if unsupported:
         raise ValueError(
             f"model must be representable in {format_name}, got {', '.join(unsupported)}"
         )
-    for line in target.known_differences(config):
+    for line in exporter.known_differences(config):
         logging.warning("%s: %s", format_name, line)
-    values = original_layout.values_of(model)
-    target.write(folder, values, config, step)
-    return sum(value.size for value in values.values())
+    return exporter.write(folder, model, step)
+
+
+def _num_elements(moves: list[tensors.Move]) -> int:
+    return sum(math.prod(shape) for _, shape, _ in moves)
 
 
 def only_here(config: TransformerXLConfig) -> list[str]:

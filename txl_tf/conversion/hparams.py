@@ -35,11 +35,36 @@ FLAGS: dict[str, Any] = dict(
     init_std=float,
     proj_init_std=float,
 )
-_SYNONYMS = {"vocab_size": "n_token", "tie_word_embeddings": "tie_weight"}
+XLNET_FLAGS: dict[str, Any] = dict(
+    n_token=int,
+    n_layer=int,
+    d_model=int,
+    n_head=int,
+    d_head=int,
+    d_inner=int,
+    ff_activation=str,
+    attn_type=str,
+    mem_len=int,
+    reuse_len=int,
+    clamp_len=int,
+    same_length=bool,
+    dropout=float,
+    dropatt=float,
+    layer_norm_epsilon=float,
+)
+_SYNONYMS = {
+    "vocab_size": "n_token",
+    "tie_word_embeddings": "tie_weight",
+    "layer_norm_eps": "layer_norm_epsilon",
+}
 
 
-def read(path: str) -> dict[str, Any]:
+def read(path: str, kinds: Mapping[str, Any] = FLAGS) -> dict[str, Any]:
     """Returns the flags in a JSON file: an object of flags, or one with them under "hparams".
+
+    Args:
+      path: of the file.
+      kinds: the flags, with their types.
 
     Raises:
       ValueError: the file is not such JSON, or a flag has the wrong type; names both.
@@ -49,20 +74,20 @@ def read(path: str) -> dict[str, Any]:
         raise ValueError(f"{path} must hold a JSON object, got {type(tree).__name__}")
     if isinstance(tree.get("hparams"), dict):
         tree = tree["hparams"]
-    flags = known(tree, path)
+    flags = known(tree, path, kinds)
     if not flags:
         raise ValueError(f"{path} must hold n_layer, mem_len or other flags of a model, got none")
     return flags
 
 
-def known(tree: Mapping[str, Any], owner: str) -> dict[str, Any]:
+def known(tree: Mapping[str, Any], owner: str, kinds: Mapping[str, Any] = FLAGS) -> dict[str, Any]:
     """Returns the entries of `tree` that are flags of a model, without null ones and synonyms."""
     flags = {}
     for name, value in tree.items():
         name = _SYNONYMS.get(name, name)
-        if name not in FLAGS or value is None:
+        if name not in kinds or value is None:
             continue
-        kind = FLAGS[name]
+        kind = kinds[name]
         fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
         if not fits or (isinstance(value, bool) and kind is not bool):
             raise ValueError(f"{owner}: {name} must be of type {kind.__name__}, got {value!r}")

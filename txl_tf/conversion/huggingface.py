@@ -37,6 +37,12 @@ def config_from_hparams(flags: Mapping[str, Any]) -> TransformerXLConfig:
     )
 
 
+def has_weights(checkpoint: str) -> bool:
+    """Returns whether a path is a folder of `save_pretrained`."""
+    paths = (os.path.join(checkpoint, name) for name in _WEIGHTS)
+    return files.is_folder(checkpoint) and any(map(files.exists, paths))
+
+
 def read(checkpoint: str) -> tensors.Source:
     """Reads a folder of `save_pretrained`, or a file of weights in it.
 

@@ -3,14 +3,21 @@
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from absl import logging
 
 from txl_tf import model_dir as model_dirs
 from txl_tf.configs.run import Config, TrainConfig
-from txl_tf.conversion import original_layout, shape_checks, shape_inference, tensors, verification
+from txl_tf.conversion import (
+    original_layout,
+    shape_checks,
+    shape_inference,
+    tensors,
+    verification,
+    xlnet,
+)
 from txl_tf.conversion.formats import FORMATS, Format
 from txl_tf.data import outputs, tokenizers, vocabulary
 from txl_tf.models.transformer_xl import TransformerXL
@@ -50,7 +57,7 @@ def import_checkpoint(
     """Writes a model_dir with the weights of a checkpoint.
 
     Args:
-      format_name: a name in FORMATS.
+      format_name: a name in IMPORTERS.
       checkpoint: the files, as that format's `read` takes them.
       model_dir: a new or empty folder.
       given: flags of the original that shapes do not determine; others must agree with the shapes.
@@ -64,15 +71,15 @@ def import_checkpoint(
       ValueError: something does not fit; names it. Nothing is written.
     """
     with outputs.held("model_dir", model_dir) as output:
-        source_format = FORMATS[format_name]
-        source = source_format.read(checkpoint)
+        importer = IMPORTERS[format_name]
+        source = importer.read(checkpoint)
         logging.info("%s: %d tensors, step %d", checkpoint, len(source.tensors), source.step)
         tensors.check_numbers(source.tensors)
-        config = adjust(_config(source_format, source, given, base))
+        config = adjust(importer.config(source, given, base))
         tokenizer = tokenizer or numbers(config.model.vocab_size)
         _check_vocabulary(config, tokenizer)
-        model = TransformerXL(config.model)
-        total = _assign(source_format, source, given, model)
+        model = model_dirs.make_model(config)
+        total = importer.assign(source, given, model)
         nats = verification.smoke(model)
         differences = verification.compare(model, verify_io) if verify_io else {}
         verification.check(differences, tolerance)
@@ -97,6 +104,45 @@ def numbers(vocab_size: int) -> tokenizers.Tokenizer:
         end_of_line="none",
         unknown="error",
     )
+
+
+class Importer(Protocol):
+    """Interface of the import of a format."""
+
+    def read(self, checkpoint: str) -> tensors.Source:
+        """Reads the files, as NumPy arrays."""
+
+    def config(
+        self, source: tensors.Source, given: Mapping[str, Any], base: Config | None, /
+    ) -> Config:
+        """Returns the config, with the settings of `base` besides the model."""
+
+    def assign(self, source: tensors.Source, given: Mapping[str, Any], model: Any, /) -> int:
+        """Assigns all weights and logs their mapping; returns the number of elements."""
+
+
+class TransformerXLImporter:
+    """Importer of a format of `FORMATS`, by way of the TensorFlow original's layout."""
+
+    def __init__(self, source_format: Format) -> None:
+        self._format = source_format
+
+    def read(self, checkpoint: str) -> tensors.Source:
+        return self._format.read(checkpoint)
+
+    def config(
+        self, source: tensors.Source, given: Mapping[str, Any], base: Config | None
+    ) -> Config:
+        return _config(self._format, source, given, base)
+
+    def assign(self, source: tensors.Source, given: Mapping[str, Any], model: Any) -> int:
+        return _assign(self._format, source, given, model)
+
+
+IMPORTERS: dict[str, Importer] = {
+    **{name: TransformerXLImporter(source_format) for name, source_format in FORMATS.items()},
+    "xlnet": xlnet,
+}
 
 
 def _config(

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+# Names of a parameter in the source, its shape in a checkpoint, and names in the target.
+Move = tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]
+
 
 class Tensor(NamedTuple):
     """A value and the names of the checkpoint's tensors it is made from."""
@@ -57,7 +60,7 @@ def _few(names: list[str], limit: int = 10) -> str:
 
 
 def summarise_mapping(
-    moves: Iterable[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]],
+    moves: Iterable[Move],
 ) -> list[str]:
     """Returns one line per name pattern: "layers.*.o_net [8, 8] x3 -> block_*/output".
 
@@ -78,4 +81,4 @@ def _joined(names: tuple[str, ...]) -> str:
 
 def _pattern(name: str) -> str:
     """Returns a name without its layer index."""
-    return re.sub(r"\b(layers\.|layer_|block_)\d+", r"\1*", name, count=1)
+    return re.sub(r"\b(layers?\.|layer_|block_)\d+", r"\1*", name, count=1)

@@ -34,11 +34,15 @@ def config_from_hparams(hparams: Mapping[str, Any]) -> TransformerXLConfig:
     )
 
 
-def read(checkpoint: str) -> tensors.Source:
+def read(checkpoint: str, scope: str = _SCOPE) -> tensors.Source:
     """Reads a checkpoint: the prefix of its files, or a folder with a file "checkpoint".
 
+    Args:
+      checkpoint: see above.
+      scope: beginning of the names of the model's variables.
+
     Raises:
-      ValueError: the checkpoint is missing, truncated, or not of a Transformer-XL.
+      ValueError: the checkpoint is missing, truncated, or has no variables of the scope.
     """
     files.check_plain("checkpoint", checkpoint)
     prefix = checkpoint
@@ -52,14 +56,14 @@ def read(checkpoint: str) -> tensors.Source:
         variables = {
             name: reader.get_tensor(name)
             for name in sorted(reader.get_variable_to_shape_map())
-            if name.startswith(_SCOPE) and not name.endswith(_SLOTS)
+            if name.startswith(scope) and not name.endswith(_SLOTS)
         }
         has_step = reader.has_tensor("global_step")
         step = int(reader.get_tensor("global_step")) if has_step else 0
     except (ValueError, RuntimeError, IndexError, tf.errors.OpError) as error:
         raise ValueError(f"checkpoint must be readable, got {prefix}: {error}") from error
     if not variables:
-        raise ValueError(f"checkpoint must hold variables under {_SCOPE}, got none in {prefix}")
+        raise ValueError(f"checkpoint must hold variables under {scope}, got none in {prefix}")
     return tensors.Source(variables, step)
 
 
