@@ -255,6 +255,9 @@ class ProgramsTest(absltest.TestCase):
         more = ("--checkpoint=none", "--preset=tiny")
         _, stderr = trained.run("import_checkpoint", *flags, *more, code=2)
         self.assertIn("--preset must be left out: it is of a Transformer-XL", stderr)
+        wrong = ("--format=tf1", *flags[1:], "--checkpoint=none", "--preset=tiny_xlnet")
+        _, stderr = trained.run("import_checkpoint", *wrong, code=2)
+        self.assertIn("--preset must be of a Transformer-XL, got tiny_xlnet", stderr)
 
 
 if __name__ == "__main__":

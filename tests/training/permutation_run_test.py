@@ -44,7 +44,8 @@ class StepTest(parameterized.TestCase):
         adam = optimizer.make_optimizer(run_config.train)
         adam.build(model.trainable_variables)
         strategy = make_distribution("one_device")
-        run_step = step.make_train_step(model, adam, strategy, run_config).python_function
+        run_step = step.make_train_step(model, adam, strategy, run_config)
+        run_step = run_step if run_config.train.jit else run_step.python_function
         memory, found = model.initial_mems(ROWS), []
         for batch in batches:
             metrics, memory = run_step(batch, memory)
@@ -75,6 +76,12 @@ class StepTest(parameterized.TestCase):
         np.testing.assert_allclose(found, expected, rtol=atol, atol=atol)
         weights = [[w.numpy() for w in model.trainable_variables] for model in (cut, whole)]
         self.assertLess(farthest(*weights), atol)
+
+    def test_compiled_equals_eager(self):
+        batches = [make_batch(seed) for seed in range(2)]
+        found, expected = (self.train(config(jit=jit), *batches)[0] for jit in (True, False))
+        atol = rounding.of_gradients(config().model, ROWS * TOKENS)
+        np.testing.assert_allclose(found, expected, rtol=atol, atol=atol)
 
     def test_each_step_draws_anew(self):
         found, _ = self.train(config(learning_rate=0.0), *[make_batch()] * 2)

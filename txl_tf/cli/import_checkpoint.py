@@ -19,6 +19,7 @@ from absl import app, flags, logging
 
 from txl_tf.cli import config_flags, entry_point
 from txl_tf.configs import choices, presets
+from txl_tf.configs.model import TransformerXLConfig
 from txl_tf.conversion import hparams, vocabularies
 from txl_tf.data import files
 from txl_tf.progress import Progress
@@ -114,7 +115,10 @@ def _given() -> tuple[dict[str, Any], list[str]]:
         found |= hparams.read(path, kinds)
         sources.append(path)
     if _PRESET.value:
-        preset = hparams.from_config(presets.preset(_PRESET.value).model)
+        base = presets.preset(_PRESET.value)
+        if not isinstance(base.model, TransformerXLConfig):
+            raise app.UsageError(f"--preset must be of a Transformer-XL, got {_PRESET.value}")
+        preset = hparams.from_config(base.model)
         del preset["n_token"], preset["layer_norm_epsilon"]  # of the data, and of the format
         found |= preset
         sources.append(f"preset {_PRESET.value}")
