@@ -122,6 +122,11 @@ class EvaluateProgramTest(parameterized.TestCase):
     @parameterized.parameters(
         (("--stride=2",), 2, "--stride must be left out: it is that of --sliding"),
         (("--sliding", "--mem_len=4"), 2, "--mem_len must be left out: a window has no memory"),
+        (
+            ("--sliding", "--set=eval.mem_len=4"),
+            2,
+            "--set=eval.mem_len=4 must be left out: a window",
+        ),
         (("--sliding", "--stride=9"), 1, "stride must be between 1 and the window of 8, got 9"),
         (("--eval_preset=wt103",), 2, "--eval_preset=wt103: value should be one of <tiny|"),
         (("--split=dev",), 1, "unknown split 'dev'; choose from train, valid"),

@@ -147,6 +147,7 @@ class TrainClassifierTest(parameterized.TestCase):
         (("--train=T", "--predict=-"), "--train must be left out: --predict only labels texts"),
         (("--test=T", "--pooling=max"), "--pooling must be left out: it needs --train"),
         (("--train=T", "--segment_len=64"), "--segment_len must be left out: the backbone reads"),
+        (("--train=T", "--set=train.segment_len=4"), "segment_len=4 must be left out: the"),
         (("--train=T", "--set=model.mem_len=4"), "unknown setting model.mem_len; choose from"),
         (("--train=T", "--pooling=sum"), "--pooling=sum: pooling must be one of mean, max"),
         (("--train=T", "--keep=last", "--set=text.keep=last"), "text.keep is given twice"),

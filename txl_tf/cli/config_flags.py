@@ -72,6 +72,20 @@ def resolve(base: _Sections, measured: Mapping[str, object] | None = None) -> _S
         raise app.UsageError(_with_flag_name(str(error))) from error
 
 
+def refuse(reason: str, *names: str) -> None:
+    """Refuses flags without effect, shorthands also as --set.
+
+    Raises:
+      app.UsageError: one was given.
+    """
+    by_set = _set_paths()
+    for name in names:
+        if flags.FLAGS[name].present:
+            raise app.UsageError(f"--{name} must be left out: {reason}")
+        if (text := by_set.get(_shorthands.get(name, ""))) is not None:
+            raise app.UsageError(f"--set={text} must be left out: {reason}")
+
+
 def _shorthand_values() -> dict[str, str]:
     """Returns the fields given by shorthand flags; refuses those that --set gives too."""
     by_set = _set_paths()

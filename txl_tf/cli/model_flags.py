@@ -109,9 +109,7 @@ def refuse(reason: str, *names: str) -> None:
     Raises:
       app.UsageError: one was given.
     """
-    for name in names or sorted(_defined):
-        if flags.FLAGS[name].present:
-            raise app.UsageError(f"--{name} must be left out: {reason}")
+    config_flags.refuse(reason, *(names or sorted(_defined)))
 
 
 def state() -> str:

@@ -88,9 +88,11 @@ def main(argv: list[str]) -> None:
     if _PREDICT.value is None and _TRAIN.value is None and _TEST.value is None:
         raise app.UsageError("--train, --test or --predict is required")
     if _PREDICT.value is not None:
-        _refuse("--predict only labels texts", "train", "valid", "test")
+        config_flags.refuse("--predict only labels texts", "train", "valid", "test")
     if _TRAIN.value is None:
-        _refuse("it needs --train", "valid", "init_from", "backbone", "set", *_SHORTHANDS)
+        config_flags.refuse(
+            "it needs --train", "valid", "init_from", "backbone", "set", *_SHORTHANDS
+        )
     entry_point.log_devices()
     if _PREDICT.value is not None:
         _predict(_PREDICT.value)
@@ -99,12 +101,6 @@ def main(argv: list[str]) -> None:
     else:
         classifier = _load()
         _evaluate(classifier, "test", _read(_held_out()["test"], classifier.config.labels))
-
-
-def _refuse(reason: str, *names: str) -> None:
-    for name in names:
-        if flags.FLAGS[name].present:
-            raise app.UsageError(f"--{name} must be left out: {reason}")
 
 
 def _load() -> "Classifier":
@@ -122,7 +118,7 @@ def _train(path: str) -> None:
     start, pretrained = _start()
     folder = outputs.checked("model_dir", _MODEL_DIR.value)
     if not start.model.is_causal:
-        _refuse("the backbone reads a text at once", "segment_len")
+        config_flags.refuse("the backbone reads a text at once", "segment_len")
     config_flags.resolve(start)  # reports invalid flags first
     texts = labelled_text.read(path)
     labels = labelled_text.labels_of(texts, path)
@@ -155,7 +151,7 @@ def _start() -> "tuple[configs.ClassifierConfig, Tokenizer | None]":
     from txl_tf import model_dir as model_dirs
     from txl_tf.data import tokenizers
 
-    _refuse("it is that of --init_from", "backbone", "tokenizer")
+    config_flags.refuse("it is that of --init_from", "backbone", "tokenizer")
     model = model_dirs.read_config(_INIT_FROM.value).model
     tokenizer = tokenizers.load(_INIT_FROM.value)
     return configs.start_from(model, tokenizer.kind), tokenizer

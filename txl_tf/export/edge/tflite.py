@@ -94,8 +94,9 @@ def export_tflite(
     if quantize not in quantization.QUANTIZATIONS:
         choices = ", ".join(quantization.QUANTIZATIONS)
         raise ValueError(f"quantize must be one of {choices}, got {quantize!r}")
-    if quantize == "int8" and (calibration is None or len(calibration.ids) < 2):
-        raise ValueError("calibration must have at least 2 tokens for int8, got none")
+    num_tokens = 0 if calibration is None else len(calibration.ids)
+    if quantize == "int8" and num_tokens < 2:
+        raise ValueError(f"calibration must have at least 2 tokens for int8, got {num_tokens}")
     with outputs.held("output", path, check_new, any_name=True) as output:
         graph = EdgeGraph(model, batch_size=batch_size, segment_len=segment_len)
         signatures = graph.concrete()
