@@ -248,13 +248,22 @@ class ExportTest(parameterized.TestCase):
     def test_int8_needs_text_and_models_float32(self):
         model = TransformerXL(helpers.tiny_config())
         arguments = [runtime_test.tokenizer(), Config(model=model.config), self.path()]
-        with self.assertRaisesRegex(ValueError, "calibration must have at least 2 tokens for int8"):
+        with self.assertRaisesRegex(
+            ValueError, "calibration must have at least 2 tokens for int8, got 0"
+        ):
             tflite.export_tflite(model, *arguments, segment_len=4, quantize="int8")
         with self.assertRaisesRegex(ValueError, "tokenizer must have the model's 11 ids, got 256"):
             tflite.export_tflite(model, tokenizers.ByteTokenizer(), *arguments[1:], segment_len=4)
         model = TransformerXL(helpers.tiny_config(), dtype="mixed_bfloat16")
         with self.assertRaisesRegex(ValueError, "must compute in float32, got bfloat16"):
             tflite.export_tflite(model, *arguments, segment_len=4)
+
+    def test_weights_must_be_finite(self):
+        model = TransformerXL(helpers.tiny_config())
+        arguments = [runtime_test.tokenizer(), Config(model=model.config), self.path()]
+        model.blocks[0].trainable_variables[0].assign_add(np.nan)
+        with self.assertRaisesRegex(ValueError, "finite weights, got NaN or infinity in .*block"):
+            tflite.export_tflite(model, *arguments, segment_len=4, quantize="dynamic")
 
     def test_a_model_that_does_not_convert(self):
         error = quantization.ConverterError("traceback\nfile.py: error: 'tf.X' op is not\nmore")

@@ -137,6 +137,11 @@ def _check(model, tokenizer: Tokenizer, path: str, segment_len: int, batch_size:
         raise ValueError(f"output must be a file name that ends in {runtime.SUFFIX}, got {path}")
     if model.compute_dtype != "float32":
         raise ValueError(f"model must compute in float32, got {model.compute_dtype}")
+    for weight in model.weights:  # int8 would turn NaN into plausible numbers
+        if not np.isfinite(weight.numpy()).all():
+            raise ValueError(
+                f"model must have finite weights, got NaN or infinity in {weight.path}"
+            )
     if model.config.mem_len < 1:
         raise ValueError("mem_len must be at least 1 for a device, got 0")
     if tokenizer.vocab_size != model.config.vocab_size:
