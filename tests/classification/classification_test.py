@@ -105,14 +105,18 @@ class PageTest(absltest.TestCase):
 
 class BatchesTest(parameterized.TestCase):
     @parameterized.parameters(
-        (1000, None, (64, 128, 256, 512, 1024)),
-        (3000, None, (64, 128, 256, 512, 1024, 2048, 3008)),
-        (1000, 300, (300, 600, 1200)),
-        (10, None, (64,)),
-        (2000, 300, (300, 600, 1200, 2100)),
+        (1000, None, None, (64, 128, 256, 512, 1024)),
+        (3000, None, None, (64, 128, 256, 512, 1024, 2048, 3008)),
+        (1000, 300, None, (300, 600, 1200)),
+        (10, None, None, (64,)),
+        (2000, 300, None, (300, 600, 1200, 2100)),
+        (1000, None, 1000, (64, 128, 256, 512, 1000)),
+        (1000, None, 1010, (64, 128, 256, 512, 1010)),
+        (1000, None, 4096, (64, 128, 256, 512, 1024)),
+        (10, None, 10, (10,)),
     )
-    def test_sizes(self, max_tokens, segment_len, expected):
-        self.assertEqual(batches.sizes(max_tokens, segment_len), expected)
+    def test_sizes(self, max_tokens, segment_len, limit, expected):
+        self.assertEqual(batches.sizes(max_tokens, segment_len, limit), expected)
 
     @parameterized.parameters(("first", "abcd"), ("last", "wxyz"))
     def test_one_end_of_a_longer_text_is_kept(self, keep, kept):
@@ -199,9 +203,10 @@ class ClassifierTest(parameterized.TestCase):
         (
             "encoder",
             dict(
-                attention="linformer(max_tokens=64, k=8, sharing='layerwise')",
+                attention="linformer(max_tokens=60, k=8, sharing='layerwise')",
                 position="absolute",
                 pooling="mean",
+                max_tokens=60,  # no multiple of 64
             ),
         ),
         ("causal", dict(pooling="mean")),

@@ -49,16 +49,19 @@ def kept(ids: np.ndarray, config: TextConfig) -> np.ndarray:
     return part.copy()  # frees the rest
 
 
-def sizes(max_tokens: int, segment_len: int | None) -> tuple[int, ...]:
+def sizes(max_tokens: int, segment_len: int | None, limit: int | None = None) -> tuple[int, ...]:
     """Returns the row lengths of batches: doubling, up to max_tokens, in whole segments.
 
-    With max_tokens 1000: 64, 128, 256, 512, 1024; in segments of 300: 300, 600, 1200.
+    With max_tokens 1000: 64, 128, 256, 512, 1024; in segments of 300: 300, 600, 1200. `limit`, of
+    the model and at least max_tokens, caps the last: 64, 128, 256, 512, 1000.
     """
     unit = segment_len or _MIN_LENGTH
     lengths = [unit]
     while lengths[-1] < max_tokens:
         lengths.append(2 * lengths[-1])
     lengths[-1] = min(lengths[-1], -(-max_tokens // unit) * unit)
+    if limit is not None:
+        lengths[-1] = min(lengths[-1], limit)
     return tuple(lengths)
 
 

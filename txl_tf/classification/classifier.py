@@ -71,7 +71,9 @@ class Classifier:
             segment_len=config.segment_len,
             dtype=POLICIES[config.train.precision],
         )
-        self.sizes = batches.sizes(config.text.max_tokens, config.segment_len)
+        self.sizes = batches.sizes(
+            config.text.max_tokens, config.segment_len, config.model.token_limit
+        )
         self._log_probs = tf.function(self._make_log_probs, autograph=False)
 
     def take_weights(self, path: str) -> None:
