@@ -1,5 +1,6 @@
 """Tests of scripts/evaluate.py, run as a user runs it."""
 
+import dataclasses
 import json
 import math
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
 
+import helpers
 import rounding
 import trained
 from txl_tf import model_dir as model_dirs
@@ -102,6 +104,19 @@ class EvaluateProgramTest(parameterized.TestCase):
         self.assertEqual(found["scored"], found["targets"])
         self.assertAlmostEqual(found["nats_per_token"], np.mean(scored), delta=self.atol)
         self.assertEqual((found["window"], found["stride"]), (window, stride))
+
+    def test_sliding_without_the_weights_of_training(self):
+        folder = str(helpers.temp_dir(self))
+        config = model_dirs.read_config(self.model_dir)
+        config = dataclasses.replace(
+            config, train=dataclasses.replace(config.train, objective="auxiliary")
+        )
+        tokenizer = model_dirs.load(self.model_dir).tokenizer
+        model_dirs.describe(folder, config, tokenizer)
+        model_dirs.save_weights(folder, model_dirs.make_model(config), step=1)
+        flags = f"--model_dir={folder}", f"--data_dir={self.data_dir}", "--sliding", "--stride=8"
+        found = trained.last_json(trained.run("evaluate", *flags)[0])
+        self.assertEqual(found["scored"], found["targets"])
 
     def test_settings_of_a_preset(self):
         """All of them as published, but for those that flags name."""

@@ -21,7 +21,7 @@ from absl import app, flags, logging
 
 from txl_tf.cli import entry_point, model_flags
 from txl_tf.configs import presets
-from txl_tf.configs.objectives import OBJECTIVES
+from txl_tf.configs.objectives import NEXT_TOKEN, OBJECTIVES
 from txl_tf.configs.run import EvalConfig
 from txl_tf.progress import Progress
 
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> None:
     from txl_tf.inference import evaluation
 
     _check_flags()
-    supported = ("causal",) if _SLIDING.value else tuple(OBJECTIVES)
+    supported = NEXT_TOKEN if _SLIDING.value else tuple(OBJECTIVES)
     loaded = model_flags.load(_EVAL_PRESET.value, supported)
     settings, segment_len = loaded.config.eval, model_flags.segment_len(loaded.config)
     model, batches = loaded.model, _batches(settings, segment_len)
