@@ -145,7 +145,10 @@ class ExportTfliteProgramTest(parameterized.TestCase):
                 "--model_dir must be left out: --tflite replaces it",
             ),
             ((f"--tflite={path}", "--mem_len=4"), "--mem_len must be left out: it is fixed in the"),
-            ((f"--tflite={path}", "--set=eval.batch_size=2"), "--set must be left out"),
+            (
+                (f"--tflite={path}", "--set=eval.batch_size=2"),
+                "--set=eval.batch_size=2 must be left out: it is fixed in the",
+            ),
         ):
             _, stderr = self.score(*flags, code=2)
             self.assertIn(message, stderr.splitlines()[-1])
