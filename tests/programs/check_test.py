@@ -17,7 +17,7 @@ case "$1" in
         [[ "$2 $3" != "$CHECK_FAILS"* ]] ;;
 esac
 """
-_TESTS = "tests (1/3) tests (2/3) tests (3/3)"
+_TESTS = "tests (1/4) tests (2/4) tests (3/4) tests (4/4)"
 
 
 class CheckTest(parameterized.TestCase):
@@ -41,7 +41,7 @@ class CheckTest(parameterized.TestCase):
         return done, log.read_text().splitlines() if log.exists() else []
 
     def check_parts(self, asked, marks):
-        """Pytest ran with these options in three parts, which have each test file once."""
+        """Pytest ran with these options in four parts, which have each test file once."""
         options = f"pytest -n 2 --dist loadfile --durations=10 {marks}"
         files = []
         for command in asked:
@@ -49,7 +49,7 @@ class CheckTest(parameterized.TestCase):
             files += command.removeprefix(options).split()
         tests = (helpers.ROOT / "tests").rglob("*_test.py")
         self.assertCountEqual(files, [str(path.relative_to(helpers.ROOT)) for path in tests])
-        self.assertLen(asked, 3)
+        self.assertLen(asked, 4)
 
     def test_runs_all_tools_and_the_fast_tests(self):
         done, asked = self.check()
