@@ -93,13 +93,12 @@ class EvaluateProgramTest(parameterized.TestCase):
         found = trained.last_json(self.evaluate(*flags)[0])
         model = model_dirs.load(self.model_dir).model.with_lengths(mem_len=0)
         ids = np.array(list(trained.TEXT.encode()), np.int32)
-        scored = []
-        for end in range(window, len(ids) - 1 + stride, stride):
-            inputs, targets = (
-                ids[end - window : end + 1][part] for part in (slice(None, -1), slice(1, None))
-            )
-            nll = model.nll(inputs[np.newaxis], targets[np.newaxis])[0][0].numpy()
-            scored += nll.tolist() if end == window else nll[window - stride :].tolist()
+        ends = range(window, len(ids) - 1 + stride, stride)
+        pairs = np.zeros([len(ends), window + 1], np.int32)
+        for row, end in zip(pairs, ends, strict=True):  # the last may be short
+            row[: len(ids[end - window : end + 1])] = ids[end - window : end + 1]
+        nll = model.nll(pairs[:, :-1], pairs[:, 1:])[0].numpy()
+        scored = np.concatenate([nll[0], nll[1:, window - stride :].ravel()])[: len(ids) - 1]
         self.assertLen(scored, found["scored"])
         self.assertEqual(found["scored"], found["targets"])
         self.assertAlmostEqual(found["nats_per_token"], np.mean(scored), delta=self.atol)
