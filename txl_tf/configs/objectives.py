@@ -2,12 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from txl_tf.configs import layer_specs
 from txl_tf.configs.layer_specs import Spec
 from txl_tf.configs.model import StackConfig, TransformerXLConfig, XLNetConfig
 from txl_tf.configs.validation import LONGEST, check_between
+
+if TYPE_CHECKING:
+    from txl_tf.configs.run import Config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,8 +29,8 @@ class Objective(Spec):
         """Returns the number of targets of a segment."""
         return num_tokens
 
-    def check_model(self, model: StackConfig) -> None:
-        """Raises if the objective does not support a model of its class.
+    def check_run(self, config: "Config") -> None:
+        """Raises if the objective does not support the rest of a run, whose model is of its class.
 
         Raises:
           ValueError: gives the reason.
@@ -59,11 +62,11 @@ class Auxiliary(Causal):
     def _check(self) -> None:
         check_between(self, 1, 100, "targets")
 
-    def check_model(self, model: StackConfig) -> None:
-        if isinstance(model, TransformerXLConfig) and model.cutoffs:
+    def check_run(self, config: "Config") -> None:
+        if config.model.cutoffs:
             raise ValueError(
                 f"cutoffs must be empty for objective {self}, whose classifiers score every word, "
-                f"got {model.cutoffs}"
+                f"got {config.model.cutoffs}"
             )
 
 
@@ -91,6 +94,28 @@ class Permutation(Objective):
 
     def num_predict(self, num_tokens: int) -> int:
         return max(num_tokens // self.context, 1)
+
+    def check_run(self, config: "Config") -> None:
+        train = config.train
+        if config.model.reuse_len is not None:
+            raise ValueError(
+                "reuse_len must be none in training, whose segments do not overlap, "
+                f"got {config.model.reuse_len}"
+            )
+        if train.scored_fraction != 1:
+            raise ValueError(
+                f"scored_fraction must be 1 for objective {train.objective}, which scores "
+                f"the tokens that it draws, got {train.scored_fraction}"
+            )
+        if config.data.reset_memory_at_documents:
+            raise ValueError(
+                f"reset_memory_at_documents must be false for objective {train.objective}, got true"
+            )
+        if train.sample_length:
+            raise ValueError(
+                f"sample_length must be 0 for objective {train.objective}, which does not "
+                f"generate text, got {train.sample_length}"
+            )
 
 
 OBJECTIVES: Mapping[str, type[Objective]] = {

@@ -209,29 +209,7 @@ class Config:
                 f"model must be a {name} for objective {self.train.objective}, got a {actual}; "
                 "a preset of the objective has one"
             )
-        objective.check_model(self.model)
-        if not isinstance(self.model, XLNetConfig):
-            return
-        if self.model.reuse_len is not None:
-            raise ValueError(
-                "reuse_len must be none in training, whose segments do not overlap, "
-                f"got {self.model.reuse_len}"
-            )
-        if self.train.scored_fraction != 1:
-            raise ValueError(
-                f"scored_fraction must be 1 for objective {self.train.objective}, which scores "
-                f"the tokens that it draws, got {self.train.scored_fraction}"
-            )
-        if self.data.reset_memory_at_documents:
-            raise ValueError(
-                f"reset_memory_at_documents must be false for objective {self.train.objective}, "
-                "got true"
-            )
-        if self.train.sample_length:
-            raise ValueError(
-                f"sample_length must be 0 for objective {self.train.objective}, which does not "
-                f"generate text, got {self.train.sample_length}"
-            )
+        objective.check_run(self)
 
     def to_json(self) -> str:
         """Returns indented JSON with every field."""
