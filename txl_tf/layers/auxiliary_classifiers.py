@@ -1,5 +1,7 @@
 """Classifiers that train a deep model by more predictions than those it is used for."""
 
+import itertools
+
 import keras
 import tensorflow as tf
 
@@ -69,8 +71,8 @@ class AuxiliaryClassifiers(keras.layers.Layer):
 
 def predictions(num_layers: int, num_targets: int) -> list[tuple[int, int]]:
     """Returns (layer from 1, tokens after the next one) of each auxiliary classifier."""
-    every = [(layer, ahead) for layer in range(1, num_layers + 1) for ahead in range(num_targets)]
-    return every[:-num_targets] + every[-num_targets + 1 :] if num_targets > 1 else every[:-1]
+    every = itertools.product(range(1, num_layers + 1), range(num_targets))
+    return [prediction for prediction in every if prediction != (num_layers, 0)]  # the model's own
 
 
 def _shifted(targets, ahead):

@@ -20,14 +20,14 @@ class Examples(NamedTuple):
     targets: Any  # [B, N] int32, -1 where ignored
 
 
-class CausalObjective:
-    """Every token predicts the next one.
+class _Objective:
+    """Base class of objectives.
 
     Args:
       spec: the `configs.objectives.Objective` of that name.
     """
 
-    MODEL: Any = TransformerXL
+    MODEL: Any
 
     def __init__(self, spec: Any) -> None:
         self.spec = spec
@@ -53,6 +53,15 @@ class CausalObjective:
           key: a `DropoutKey`, of which all draws are a function.
           progress: [] float32, the fraction of training that is done; None outside of training.
         """
+        raise NotImplementedError
+
+
+class CausalObjective(_Objective):
+    """Every token predicts the next one."""
+
+    MODEL: Any = TransformerXL
+
+    def examples(self, ids, targets, document_start=None, key=None, progress=None) -> Examples:
         del key, progress
         inputs = {"token_ids": ids}
         if document_start is not None:
@@ -61,11 +70,7 @@ class CausalObjective:
 
 
 class AuxiliaryObjective(CausalObjective):
-    """Every layer predicts the next token, and those after it; see `AuxiliaryClassifiers`.
-
-    Args:
-      spec: the `configs.objectives.Auxiliary`.
-    """
+    """Every layer predicts the next token, and those after it; see `AuxiliaryClassifiers`."""
 
     MODEL: Any = DeeplySupervisedTransformerXL
 
@@ -83,12 +88,8 @@ class AuxiliaryObjective(CausalObjective):
         return Examples(found.inputs | {"progress": of_rows}, targets)
 
 
-class PermutationObjective(CausalObjective):
-    """Spans of tokens are predicted in a random order; see `ops.permutation`.
-
-    Args:
-      spec: the `configs.objectives.Permutation`.
-    """
+class PermutationObjective(_Objective):
+    """Spans of tokens are predicted in a random order; see `ops.permutation`."""
 
     MODEL: Any = XLNet
 
