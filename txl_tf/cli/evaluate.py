@@ -58,10 +58,10 @@ model_flags.define(
 
 def main(argv: list[str]) -> None:
     del argv  # entry_point refuses positional arguments
+    _check_flags()
     entry_point.log_devices()
     from txl_tf.inference import evaluation
 
-    _check_flags()
     supported = NEXT_TOKEN if _SLIDING.value else tuple(OBJECTIVES)
     loaded = model_flags.load(_EVAL_PRESET.value, supported)
     settings, segment_len = loaded.config.eval, model_flags.segment_len(loaded.config)

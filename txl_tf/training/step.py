@@ -144,9 +144,8 @@ class _ReplicaStep:
         memory = model.reset(memory, tf.fill([num_rows], batch.restart))
         targets = _scored(batch.targets, config.train.scored_fraction)
         starts = batch.document_start if config.data.reset_memory_at_documents else None
-        seed = tf.stack([config.train.seed, tf.cast(optimizer.iterations, tf.int32)])
-        key = DropoutKey(seed, rows)
         progress = tf.cast(optimizer.iterations, tf.float32) / config.train.train_steps
+        key = self._dropout_key(rows)
         examples = self._objective.examples(batch.ids, targets, starts, key, progress)
         num_real = tf.math.count_nonzero(examples.targets != _IGNORED, dtype=tf.float32)
         num_real = context.all_reduce("SUM", num_real)
@@ -182,6 +181,11 @@ class _ReplicaStep:
             weight_bound=result.weight_bound,
         ), memory
 
+    def _dropout_key(self, rows):
+        """Returns the key of this step's draws for some rows, [B]."""
+        seed = [self._config.train.seed, tf.cast(self._optimizer.iterations, tf.int32)]
+        return DropoutKey(tf.stack(seed), rows)
+
     def _sums(self, inputs, memory, num_real):
         """Returns (sums, new memory), summed over all parts.
 
@@ -201,14 +205,13 @@ class _ReplicaStep:
 
     def _gradients(self, inputs, memory, num_real):
         """Returns `_sums` of some rows; losses and routing are their share of the global mean."""
-        model, config = self._model, self._config
-        seed = tf.stack([config.train.seed, tf.cast(self._optimizer.iterations, tf.int32)])
+        model = self._model
         with tf.GradientTape() as tape:
             nll, memory = model.nll(
                 **inputs.examples.inputs,
                 targets=inputs.examples.targets,
                 mems=memory,
-                dropout_key=DropoutKey(seed, inputs.rows),
+                dropout_key=self._dropout_key(inputs.rows),
                 training=True,
             )  # [B, N]
             nats = tf.reduce_sum(nll) / num_real
