@@ -3,9 +3,7 @@
 import keras
 
 from txl_tf.layers.auxiliary_classifiers import AuxiliaryClassifiers
-from txl_tf.models import block_stack
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.ops import dropout as dropouts
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -25,8 +23,8 @@ class DeeplySupervisedTransformerXL(TransformerXL):
         self.num_targets = num_targets
         super().__init__(config, **kwargs)
 
-    def _make_layers(self):
-        super()._make_layers()
+    def make_layers(self):
+        super().make_layers()
         self.auxiliary = AuxiliaryClassifiers(
             num_layers=self.config.num_layers,
             vocab_size=self.config.vocab_size,
@@ -55,14 +53,12 @@ class DeeplySupervisedTransformerXL(TransformerXL):
         Shapes: progress [B] float32, the fraction of training that is done, the same in all rows;
         None adds no losses.
         """
-        block_stack.check_ids("targets", targets, self.config.vocab_size, ignored=-1)
-        states, mems, key = self._run(
-            token_ids, mems, lengths, document_start, dropout_key, training
+        nll, states, mems = self._nll(
+            token_ids, targets, mems, lengths, document_start, dropout_key, training
         )
         if progress is not None:
             self.auxiliary(states[1:], targets, progress)
-        hidden = dropouts.dropout(states[-1], self.config.dropout, key, block_stack.FINAL_SITE)
-        return self.nll_of(hidden, targets, lengths), mems
+        return nll, mems
 
     def with_lengths(self, **lengths):
         return TransformerXL(self.config, weights_of=self).with_lengths(**lengths)

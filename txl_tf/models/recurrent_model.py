@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from txl_tf.configs.validation import from_dict
@@ -15,21 +16,39 @@ _UNCHANGED: Any = object()
 class RecurrentModel(scoring_model.ScoringModel):
     """Base class of models with a memory of layer inputs: it goes in and comes out of each call.
 
-    Subclasses have `blocks`, return scores and the new memory, and take `weights_of`, another model
-    of their class whose layers they share.
+    Subclasses create the layers that `LAYERS` names in `make_layers`, `blocks` among them, and
+    return scores and the new memory.
 
     Args:
       config: the architecture, of class `CONFIG`.
+      rematerialize: whether training keeps only the input of each layer, and recomputes the rest
+        for the gradient.
+      weights_of: another model of the class whose layers this one shares; see `with_lengths`.
     """
 
     CONFIG: Any
+    LAYERS: tuple[str, ...]
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config, *, rematerialize=False, weights_of=None, **kwargs):
         if not isinstance(config, self.CONFIG):
             expected, actual = self.CONFIG.__name__, type(config).__name__
             raise ValueError(f"config must be a {expected}, got a {actual}")
+        if weights_of is not None:
+            kwargs.setdefault("dtype", weights_of.dtype_policy)
         super().__init__(**kwargs)
         self.config = config
+        self.rematerialize = rematerialize
+        self.seed_generator = keras.random.SeedGenerator()
+        if weights_of is None:
+            self.make_layers()
+        else:
+            for name in self.LAYERS:
+                setattr(self, name, getattr(weights_of, name))
+        self.build()
+
+    def make_layers(self):
+        """Creates the layers."""
+        raise NotImplementedError
 
     def initial_mems(self, batch_size):
         """Returns the memory of a stream at its start.
@@ -87,6 +106,18 @@ class RecurrentModel(scoring_model.ScoringModel):
                     f"mem_len {state.shape[1]} and width {state.shape[2]}; start from initial_mems"
                 )
         return mems
+
+    def recalled(self, mems, batch):
+        """Returns the memory that a call starts from, and what its layers read of it.
+
+        Shapes: mems as in a call, or None -> a `Memory`; its L states [B, M, D], without gradient;
+        and the same again, [B, 0, D] where the memory is empty: its slots would be masked, and the
+        blocks need not compute them.
+        """
+        is_empty = mems is None and not self.config.attend_to_initial_zeros
+        mems = self.initial_mems(batch) if mems is None else self.checked_mems(mems, batch)
+        past = [tf.stop_gradient(tf.cast(s, self.compute_dtype)) for s in mems.states]
+        return mems, past, [s[:, :0] for s in past] if is_empty else past
 
     @property
     def routing_cores(self):

@@ -55,27 +55,13 @@ class TransformerXL(recurrent_model.RecurrentModel):
     """
 
     CONFIG = TransformerXLConfig
+    LAYERS = ("embedding", "blocks", "position_tables", "biases", "softmax")
 
-    def __init__(
-        self, config: TransformerXLConfig, *, rematerialize=False, weights_of=None, **kwargs
-    ):
-        if weights_of is not None:
-            kwargs.setdefault("dtype", weights_of.dtype_policy)
-        super().__init__(config, **kwargs)
-        self.rematerialize = rematerialize
-        self._position = POSITIONS[config.position]
-        self.seed_generator = keras.random.SeedGenerator()
-        if weights_of is None:
-            self._make_layers()
-        else:
-            self.embedding = weights_of.embedding
-            self.blocks = weights_of.blocks
-            self.position_tables = weights_of.position_tables
-            self.biases = weights_of.biases
-            self.softmax = weights_of.softmax
-        self.build()
+    @property
+    def _position(self):
+        return POSITIONS[self.config.position]
 
-    def _make_layers(self):
+    def make_layers(self):
         config, policy = self.config, self.dtype_policy
         words = dict(
             vocab_size=config.vocab_size,
@@ -149,12 +135,19 @@ class TransformerXL(recurrent_model.RecurrentModel):
         Raises:
           ValueError: called eagerly with ids or targets outside the vocabulary, except -1.
         """
+        nll, _, mems = self._nll(
+            token_ids, targets, mems, lengths, document_start, dropout_key, training
+        )
+        return nll, mems
+
+    def _nll(self, token_ids, targets, mems, lengths, document_start, dropout_key, training):
+        """Returns the losses of `nll`, the L + 1 states that they are of, and the new memory."""
         block_stack.check_ids("targets", targets, self.config.vocab_size, ignored=-1)
         states, mems, key = self._run(
             token_ids, mems, lengths, document_start, dropout_key, training
         )
         hidden = dropouts.dropout(states[-1], self.config.dropout, key, block_stack.FINAL_SITE)
-        return self.nll_of(hidden, targets, lengths), mems
+        return self.nll_of(hidden, targets, lengths), states, mems
 
     def hidden_states(
         self,
@@ -266,13 +259,8 @@ class TransformerXL(recurrent_model.RecurrentModel):
         token_ids = tf.cast(token_ids, tf.int32)
         lengths = None if lengths is None else tf.cast(lengths, tf.int32)
         batch, num_tokens = shape_of(token_ids)
-        # Slots of an empty memory would be masked: the blocks need not compute them.
-        is_empty = mems is None and not config.attend_to_initial_zeros
-        mems = self.initial_mems(batch) if mems is None else self.checked_mems(mems, batch)
+        mems, past, context = self.recalled(mems, batch)
         key = block_stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
-
-        past = [tf.stop_gradient(tf.cast(s, self.compute_dtype)) for s in mems.states]
-        context = [s[:, :0] for s in past] if is_empty else past
         states, _ = self.run_layers(
             token_ids,
             (block.keys_values(x) for block, x in zip(self.blocks, context, strict=True)),

@@ -75,23 +75,9 @@ class XLNet(recurrent_model.RecurrentModel):
     """
 
     CONFIG = XLNetConfig
+    LAYERS = ("embedding", "query_embedding", "blocks", "softmax")
 
-    def __init__(self, config: XLNetConfig, *, rematerialize=False, weights_of=None, **kwargs):
-        if weights_of is not None:
-            kwargs.setdefault("dtype", weights_of.dtype_policy)
-        super().__init__(config, **kwargs)
-        self.rematerialize = rematerialize
-        self.seed_generator = keras.random.SeedGenerator()
-        if weights_of is None:
-            self._make_layers()
-        else:
-            self.embedding = weights_of.embedding
-            self.query_embedding = weights_of.query_embedding
-            self.blocks = weights_of.blocks
-            self.softmax = weights_of.softmax
-        self.build()
-
-    def _make_layers(self):
+    def make_layers(self):
         config, policy = self.config, self.dtype_policy
         words = dict(
             vocab_size=config.vocab_size,
@@ -201,13 +187,8 @@ class XLNet(recurrent_model.RecurrentModel):
         token_ids = tf.cast(token_ids, tf.int32)
         lengths = None if lengths is None else tf.cast(lengths, tf.int32)
         batch, num_tokens = shape_of(token_ids)
-        # Slots of an empty memory would be masked: the blocks need not compute them.
-        is_empty = mems is None
-        mems = self.initial_mems(batch) if mems is None else self.checked_mems(mems, batch)
+        mems, past, context = self.recalled(mems, batch)
         key = block_stack.dropout_key(dropout_key, self.seed_generator, batch) if training else None
-
-        past = [tf.stop_gradient(tf.cast(s, self.compute_dtype)) for s in mems.states]
-        context = [s[:, :0] for s in past] if is_empty else past
         num_keys = shape_of(context[0])[1] + num_tokens
         encodings = block_stack.sinusoid_encodings(
             config,
