@@ -1,22 +1,20 @@
 """Bidirectional encoder: a block stack in which a token attends to earlier and later tokens."""
 
-import dataclasses
-
 import keras
 import tensorflow as tf
 
 from txl_tf.configs.model import EncoderConfig
-from txl_tf.configs.validation import from_dict
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.position_kinds import POSITIONS
 from txl_tf.models import block_stack, named_inputs
+from txl_tf.models.configured_model import ConfiguredModel
 from txl_tf.ops import attention_mask, relative_position
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops.shapes import shape_of
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class Encoder(keras.Model):
+class Encoder(ConfiguredModel):
     """Bidirectional stack of Transformer-XL's blocks, for texts that are read whole.
 
     >>> config = txl_tf.EncoderConfig(vocab_size=256, num_layers=2, d_model=64, num_heads=2,
@@ -48,11 +46,10 @@ class Encoder(keras.Model):
         clamps an invalid id. Check them on the host.
     """
 
+    CONFIG = EncoderConfig
+
     def __init__(self, config: EncoderConfig, **kwargs):
-        if not isinstance(config, EncoderConfig):
-            raise ValueError(f"config must be an EncoderConfig, got a {type(config).__name__}")
-        super().__init__(**kwargs)
-        self.config = config
+        super().__init__(config, **kwargs)
         self._position = POSITIONS[config.position]
         self.seed_generator = keras.random.SeedGenerator()
         self.embedding = AdaptiveEmbedding(
@@ -113,10 +110,3 @@ class Encoder(keras.Model):
         return block_stack.sinusoid_encodings(
             self.config, self.blocks, num_tokens, num_tokens - 1, self.compute_dtype, dropout_key
         )
-
-    def get_config(self):
-        return super().get_config() | {"config": dataclasses.asdict(self.config)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(from_dict(EncoderConfig, config.pop("config")), **config)

@@ -6,14 +6,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.configs.validation import from_dict
 from txl_tf.models import memory, scoring_model
+from txl_tf.models.configured_model import ConfiguredModel
 from txl_tf.ops.shapes import shape_of
 
 _UNCHANGED: Any = object()
 
 
-class RecurrentModel(scoring_model.ScoringModel):
+class RecurrentModel(ConfiguredModel, scoring_model.ScoringModel):
     """Base class of models with a memory of layer inputs: it goes in and comes out of each call.
 
     Subclasses create the layers that `LAYERS` names in `make_layers`, `blocks` among them, and
@@ -26,17 +26,12 @@ class RecurrentModel(scoring_model.ScoringModel):
       weights_of: another model of the class whose layers this one shares; see `with_lengths`.
     """
 
-    CONFIG: Any
     LAYERS: tuple[str, ...]
 
     def __init__(self, config, *, rematerialize=False, weights_of=None, **kwargs):
-        if not isinstance(config, self.CONFIG):
-            expected, actual = self.CONFIG.__name__, type(config).__name__
-            raise ValueError(f"config must be a {expected}, got a {actual}")
         if weights_of is not None:
             kwargs.setdefault("dtype", weights_of.dtype_policy)
-        super().__init__(**kwargs)
-        self.config = config
+        super().__init__(config, **kwargs)
         self.rematerialize = rematerialize
         self.seed_generator = keras.random.SeedGenerator()
         if weights_of is None:
@@ -155,10 +150,3 @@ class RecurrentModel(scoring_model.ScoringModel):
     def scores_in(self, outputs):
         scores, _ = outputs
         return scores
-
-    def get_config(self):
-        return super().get_config() | {"config": dataclasses.asdict(self.config)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(from_dict(cls.CONFIG, config.pop("config")), **config)

@@ -1,21 +1,20 @@
 """Star-Transformer: an encoder whose tokens form a ring around a relay."""
 
-import dataclasses
-
 import keras
 import tensorflow as tf
 
 from txl_tf.configs.model import StarTransformerConfig
-from txl_tf.configs.validation import check, from_dict
+from txl_tf.configs.validation import check
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.star_layer import StarLayer
 from txl_tf.models import block_stack, named_inputs, pooling
+from txl_tf.models.configured_model import ConfiguredModel
 from txl_tf.ops import dropout as dropouts
 from txl_tf.ops.shapes import shape_of
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class StarTransformer(keras.Model):
+class StarTransformer(ConfiguredModel):
     """Star-Transformer (arXiv 1902.09113), for texts that are read whole, at a linear cost.
 
     >>> config = txl_tf.StarTransformerConfig(vocab_size=256, num_layers=2, d_model=64, num_heads=2)
@@ -44,13 +43,10 @@ class StarTransformer(keras.Model):
         called eagerly, ids outside the vocabulary, as for `Encoder`.
     """
 
+    CONFIG = StarTransformerConfig
+
     def __init__(self, config: StarTransformerConfig, **kwargs):
-        if not isinstance(config, StarTransformerConfig):
-            raise ValueError(
-                f"config must be a StarTransformerConfig, got a {type(config).__name__}"
-            )
-        super().__init__(**kwargs)
-        self.config = config
+        super().__init__(config, **kwargs)
         self.seed_generator = keras.random.SeedGenerator()
         self.embedding = AdaptiveEmbedding(
             vocab_size=config.vocab_size,
@@ -104,10 +100,3 @@ class StarTransformer(keras.Model):
         for layer in self.star_layers:
             states, relay = layer(states, anchors, relay, lengths)
         return states, relay
-
-    def get_config(self):
-        return super().get_config() | {"config": dataclasses.asdict(self.config)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(from_dict(StarTransformerConfig, config.pop("config")), **config)
